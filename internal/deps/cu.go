@@ -1,0 +1,5 @@
+//go:build mhccuda
+
+package deps
+
+import _ "gorgonia.org/cu"
