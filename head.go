@@ -23,16 +23,21 @@ func (c Config) Head() HeadConfig {
 
 // Validate returns an error that names the first setting out of range.
 func (c HeadConfig) Validate() error {
-	for _, s := range []struct {
-		name  string
-		value float64
-	}{{"RMSEps", c.RMSEps}, {"PreEps", c.PreEps}} {
-		if !(s.value >= 0) || math.IsInf(s.value, 1) {
-			return fmt.Errorf("mhc: %s is %v, want a finite number of 0 or more", s.name, s.value)
-		}
+	if err := checkEps("RMSEps", c.RMSEps); err != nil {
+		return err
+	}
+	if err := checkEps("PreEps", c.PreEps); err != nil {
+		return err
 	}
 	if c.Phi != PhiKM && c.Phi != PhiMK {
 		return fmt.Errorf("mhc: Phi is %v, want KM or MK", c.Phi)
+	}
+	return nil
+}
+
+func checkEps(name string, eps float64) error {
+	if !(eps >= 0) || math.IsInf(eps, 1) {
+		return fmt.Errorf("mhc: %s is %v, want a finite number of 0 or more", name, eps)
 	}
 	return nil
 }

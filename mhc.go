@@ -76,22 +76,14 @@ func (c Config) Validate() error {
 	if c.Streams < 1 {
 		return fmt.Errorf("mhc: Streams is %d, want 1 or more", c.Streams)
 	}
-	for _, s := range []struct {
-		name  string
-		value float64
-	}{{"RMSEps", c.RMSEps}, {"PreEps", c.PreEps}} {
-		if !(s.value >= 0) || math.IsInf(s.value, 1) {
-			return fmt.Errorf("mhc: %s is %v, want a finite number of 0 or more", s.name, s.value)
-		}
+	if err := c.Head().Validate(); err != nil {
+		return err
 	}
 	if math.IsNaN(c.PostMult) || math.IsInf(c.PostMult, 0) {
 		return fmt.Errorf("mhc: PostMult is %v, want a finite number", c.PostMult)
 	}
 	if c.Apply != ApplyRows && c.Apply != ApplyTransposed {
 		return fmt.Errorf("mhc: Apply is %v, want rows or transposed", c.Apply)
-	}
-	if c.Phi != PhiKM && c.Phi != PhiMK {
-		return fmt.Errorf("mhc: Phi is %v, want KM or MK", c.Phi)
 	}
 	if err := c.Sinkhorn.Validate(); err != nil {
 		return fmt.Errorf("mhc: Sinkhorn: %w", err)
