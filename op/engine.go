@@ -18,6 +18,11 @@ import (
 // They, and the results, may lie in memory that Go cannot reach, where the
 // engine's built-in operators can. Any goroutine may call. Shapes, dtypes and
 // equations are those of the constructors.
+//
+// A method that has no implementation for these operands (a dtype or a number
+// of streams that the engine does not know) returns an error that wraps
+// [errors.ErrUnsupported], before it has done anything; Do then computes on the
+// CPU. Any other error is the result of Do.
 type Engine interface {
 	tensor.Engine
 
