@@ -4,6 +4,7 @@ package tier
 import (
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/cpu"
 )
@@ -11,10 +12,13 @@ import (
 // Tier is a level of vector instructions.
 type Tier int
 
-// The tiers, weakest first. Go is portable code without assembly.
+// The tiers, weakest first.
 const (
+	// Go is portable code without assembly.
 	Go Tier = iota
+	// AVX2 has AVX2, FMA and F16C.
 	AVX2
+	// AVX512 has AVX2's and AVX-512 F, BW, DQ and VL.
 	AVX512
 )
 
@@ -23,21 +27,23 @@ var names = [...]string{Go: "go", AVX2: "avx2", AVX512: "avx512"}
 func (t Tier) String() string { return names[t] }
 
 // Variable is the environment variable that lowers the tier: "go", "avx2" or
-// "avx512". A tier that the CPU lacks is not raised to.
+// "avx512". A value that is no tier, or one that the CPU lacks, is said on
+// standard error, and the best tier of the CPU is used.
 const Variable = "MHC_CPU"
 
 // Available is the best tier of this CPU.
 func Available() Tier {
+	x := &cpu.X86
 	switch {
-	case cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512VL && cpu.X86.HasAVX2 && cpu.X86.HasFMA:
-		return AVX512
-	case cpu.X86.HasAVX2 && cpu.X86.HasFMA:
+	case !x.HasAVX2 || !x.HasFMA || !x.HasF16C:
+		return Go
+	case !x.HasAVX512F || !x.HasAVX512BW || !x.HasAVX512DQ || !x.HasAVX512VL:
 		return AVX2
 	}
-	return Go
+	return AVX512
 }
 
-// Active is the tier in use, fixed at program start.
+// Active is the tier in use, fixed at program start. Only tests assign to it.
 var Active = func() Tier {
 	t, err := choose(os.Getenv(Variable), Available())
 	if err != nil {
@@ -50,10 +56,12 @@ func choose(want string, have Tier) (Tier, error) {
 	if want == "" {
 		return have, nil
 	}
-	for t, name := range names {
-		if name == want {
-			return min(Tier(t), have), nil
-		}
+	t := Tier(slices.Index(names[:], want))
+	switch {
+	case t < Go:
+		return have, fmt.Errorf("%s is %q, want go, avx2 or avx512; using %s", Variable, want, have)
+	case t > have:
+		return have, fmt.Errorf("%s is %q, which this CPU lacks; using %s", Variable, want, have)
 	}
-	return have, fmt.Errorf("%s=%q: want go, avx2 or avx512; using %s", Variable, want, have)
+	return t, nil
 }
