@@ -10,13 +10,15 @@ import (
 )
 
 // Blocks calls f(block, lo, hi) for every piece [lo, hi) of [0, n) of the given
-// size (the last may be shorter), on at most GOMAXPROCS goroutines. Pieces run
-// in no set order and concurrently; with one piece, or one processor, f runs on
-// the caller's goroutine. A panic in f is raised on the caller's goroutine.
+// size, 1 or more (the last piece may be shorter), on at most GOMAXPROCS
+// goroutines. Pieces run in no set order and concurrently; with one piece, or one
+// processor, f runs on the caller's goroutine, in order. The first panic in f
+// ends the work and is raised on the caller's goroutine, once no other runs.
 func Blocks(n, size int, f func(block, lo, hi int)) {
 	if n <= 0 {
 		return
 	}
+	size = min(size, n)
 	blocks := (n + size - 1) / size
 	call := func(b int) { f(b, b*size, min(n, (b+1)*size)) }
 	workers := min(blocks, runtime.GOMAXPROCS(0))
