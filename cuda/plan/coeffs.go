@@ -1,0 +1,764 @@
+package plan
+
+import "fmt"
+
+// CoeffsForward computes h_pre, h_post, h_res, mix and r of x in two launches.
+type CoeffsForward struct {
+	Tokens            int64 // N
+	Streams, Channels int   // n, C; K = n*C, M = n*n + 2*n
+	XType, PhiType    Type  // PhiType is XType or Float32
+	PhiTransposed     bool  // phi is [M, K] instead of [K, M]
+	RMSEps, PreEps    float64
+	PostMult          float64
+	Sinkhorn          Sinkhorn
+
+	X, Phi      Ptr // [N, K], [K, M]
+	B, Alpha    Ptr // [M], [3] float32
+	HPre, HPost Ptr // [N, n] float32, written
+	HRes        Ptr // [N, n, n] float32, written
+	Mix, R      Ptr // [N, M], [N] float32, written: what the backward needs
+}
+
+// CoeffsBackward computes the gradients of x, phi, b and alpha from those of any subset of h_pre, h_post and h_res: two
+// launches for up to four streams, three for more.
+type CoeffsBackward struct {
+	Tokens            int64
+	Streams, Channels int
+	XType, PhiType    Type
+	PhiTransposed     bool
+	PostMult          float64
+	Sinkhorn          Sinkhorn
+
+	X, Phi, B, Alpha Ptr // as in the forward
+	Mix, R           Ptr // from the forward
+	GPre, GPost      Ptr // [N, n] float32, 0: zero
+	GRes             Ptr // [N, n, n] float32, 0: zero
+	DX               Ptr // [N, K] in XType, written; 0: not wanted
+	DPhi             Ptr // as phi, written
+	DPhiType         Type
+	DB, DAlpha       Ptr // [M], [3] float32, written
+}
+
+// MatMulRMSForward computes mix = r * (X phi) and r = 1/sqrt(mean(x^2) + eps) for any number of columns.
+type MatMulRMSForward struct {
+	Tokens         int64
+	K, M           int64
+	XType, PhiType Type
+	PhiTransposed  bool
+	RMSEps         float64
+
+	X, Phi, Mix, R Ptr
+}
+
+// MatMulRMSBackward computes the gradients of x and phi from that of mix and, where present, that of r.
+type MatMulRMSBackward struct {
+	Tokens         int64
+	K, M           int64
+	XType, PhiType Type
+	PhiTransposed  bool
+
+	X, Phi, Mix, R Ptr
+	GMix, GR       Ptr // [N, M], [N] float32; either may be 0: zero
+	DX, DPhi       Ptr // DX may be 0: not wanted
+	DPhiType       Type
+}
+
+// HeadForward computes w = sigmoid(alpha*r*(X phi)+b)+pre_eps and out = sum_i w[i] x[i] in three launches.
+type HeadForward struct {
+	Tokens            int64
+	Streams, Channels int
+	XType, PhiType    Type // phi is [K, n]
+	PhiTransposed     bool
+	RMSEps, PreEps    float64
+
+	X, Phi, B, Alpha Ptr // b [n], alpha [1] float32
+	Out              Ptr // [N, C] in XType, written
+	W, Mix, R        Ptr // [N, n], [N, n], [N] float32, written: what the backward needs
+}
+
+// HeadBackward computes the gradients of x, phi, b and alpha from that of out in three launches.
+type HeadBackward struct {
+	Tokens            int64
+	Streams, Channels int
+	XType, PhiType    Type
+	PhiTransposed     bool
+
+	X, Phi, B, Alpha Ptr
+	W, Mix, R        Ptr // from the forward
+	G                Ptr // [N, C] in XType
+	DX, DPhi         Ptr
+	DPhiType         Type
+	DB, DAlpha       Ptr // [n], [1] float32
+}
+
+// mixShape is the common part of every operator that multiplies X by phi.
+type mixShape struct {
+	n, k, m    int64 // tokens, rows and columns of phi
+	xt, pt     Type
+	transposed bool
+}
+
+func (s mixShape) check() error {
+	if s.n < 0 {
+		return fmt.Errorf("plan: tokens are %d, want 0 or more", s.n)
+	}
+	if s.k < 1 {
+		return fmt.Errorf("plan: K is %d, want 1 or more", s.k)
+	}
+	if s.m < 1 || s.m > MaxColumns {
+		return fmt.Errorf("plan: M is %d, want 1 to %d", s.m, MaxColumns)
+	}
+	if err := checkType("x", s.xt); err != nil {
+		return err
+	}
+	if err := checkType("phi", s.pt); err != nil {
+		return err
+	}
+	if s.pt != s.xt && s.pt != Float32 {
+		return fmt.Errorf("plan: phi is %v with x of %v, want %v or f32", s.pt, s.xt, s.xt)
+	}
+	return nil
+}
+
+// strides of phi along K and M.
+func (s mixShape) strides() (int64, int64) {
+	if s.transposed {
+		return 1, s.k
+	}
+	return s.m, 1
+}
+
+func (s mixShape) rowsAligned() bool { return s.k*s.xt.Size()%16 == 0 }
+
+// parts is the number of bfloat16 parts that hold an element of phi in the forward: the second one is not needed where phi
+// is bfloat16.
+func (s mixShape) parts() int64 {
+	if s.pt == BFloat16 {
+		return 1
+	}
+	return 2
+}
+
+// chunk is the number of columns that one pass computes, and the number of passes.
+func (s mixShape) chunk() (width, count int64) {
+	if s.m <= 24 {
+		return 24, 1
+	}
+	return 40, ceil(s.m, 40)
+}
+
+// A forward block has forwardWarps warps, each of which owns 16 tokens at a time and multiplies them by the block's range of
+// rows of phi, which lies in shared memory as bfloat16 fragments.
+const (
+	forwardWarps  = 8
+	forwardShared = 96 << 10
+)
+
+// forwardSplit is the split of X phi over ranges of K (partial products, added up by the reducer) and blocks of tokens.
+type forwardSplit struct {
+	width, chunks int64 // of columns
+	kRange        int64 // rows of phi of a block, a multiple of 64
+	ranges        int64
+	tokenBlocks   int64
+}
+
+func (s mixShape) forward(lim Limits) forwardSplit {
+	f := forwardSplit{}
+	f.width, f.chunks = s.chunk()
+	maxRange := int64(forwardShared) / (f.width * 2 * s.parts()) / 64 * 64
+	tiles := max(ceil(s.n, 16), 1)
+	slots := int64(2 * lim.SMs) // two blocks a multiprocessor
+	best := 0.0
+	for kr := int64(64); ; kr *= 2 {
+		kr = min(kr, maxRange, roundUp(s.k, 64))
+		r := ceil(s.k, kr)
+		tb := min(max(slots/(r*f.chunks), 1), ceil(tiles, forwardWarps))
+		tilesPerWarp := ceil(tiles, forwardWarps*tb)
+		waves := ceil(r*tb*f.chunks, slots)
+		// Times in units of 1 us; a multiprocessor reads about 32 KB in one, shared by 16 warps.
+		run := float64(tilesPerWarp*kr*16*s.xt.Size())*2*forwardWarps/32e3 + 1.0 + float64(kr*s.parts()*f.width)/24e3
+		cost := float64(waves)*run + float64(r*s.n*f.chunks*(f.width+1)*8)/3e6
+		if best == 0 || cost < best {
+			best, f.kRange, f.ranges, f.tokenBlocks = cost, kr, r, tb
+		}
+		if kr == maxRange || kr >= s.k {
+			return f
+		}
+	}
+}
+
+// tileTokens is the number of tokens that a warp of the backward handles at a time.
+const (
+	tileTokens    = 16
+	backwardWarps = 12
+)
+
+// zRow is the number of bytes of a row of z: high and low bfloat16 parts of a chunk of columns, c, and padding that makes
+// the pitch an odd multiple of 16.
+func zRow(width int64) int64 { return width*4 + 16 }
+
+// backwardSplit is the split of the pass that gives dx and dphi.
+type backwardSplit struct {
+	width, chunks int64
+	warpColumns   int64 // rows of phi of a warp: 128 bytes of a row of x
+	colWarps      int64 // warps side by side along K
+	tokenWarps    int64 // warps side by side along the tokens; colWarps*tokenWarps = backwardWarps
+	groups        int64 // blocks along K
+	splits        int64 // blocks along the tokens
+	splitTokens   int64
+	stageTiles    int64 // tiles of a warp between two barriers
+}
+
+func (s mixShape) backward(lim Limits) backwardSplit {
+	b := backwardSplit{}
+	b.width, b.chunks = s.chunk()
+	b.warpColumns = 128 / s.xt.Size()
+	warps := ceil(s.k, b.warpColumns)
+	tiles := max(ceil(s.n, tileTokens), 1)
+	best := 0.0
+	for _, cw := range []int64{4, 2, 1} {
+		tw := int64(backwardWarps) / cw
+		groups := ceil(warps, cw)
+		for splits := int64(1); splits <= 64 && splits <= tiles; splits++ {
+			st := ceil(tiles, splits)
+			if ceil(tiles, st) != splits {
+				continue
+			}
+			waves := ceil(groups*splits*b.chunks, int64(lim.SMs))
+			// Times in units of 1 us; a multiprocessor moves about 32 KB in one.
+			run := float64(ceil(st, tw)*backwardWarps*4096)/32e3 + 2.5
+			part := float64(0)
+			if splits > 1 {
+				// A write and a read of the partial sums through the L2, and the read by the last block.
+				part = float64(splits*s.k*b.chunks*b.width*8)/4e6 + float64(splits*cw*b.warpColumns*b.width*4)/80e3
+			}
+			cost := float64(waves)*run + part
+			if best == 0 || cost < best {
+				best = cost
+				b.colWarps, b.tokenWarps, b.groups, b.splits, b.splitTokens = cw, tw, groups, splits, st*tileTokens
+			}
+		}
+	}
+	b.stageTiles = max(192/(b.tokenWarps*tileTokens), 1)
+	return b
+}
+
+func (b backwardSplit) shared() int64 {
+	z := 2 * b.stageTiles * b.tokenWarps * tileTokens * zRow(b.width)
+	return max(z, int64(backwardWarps)*b.warpColumns*(b.width+2)*4)
+}
+
+// gradBlock is the shape of the kernel that turns upstream gradients into z.
+type gradBlock struct {
+	name    string
+	blocks  int64
+	threads int64
+	shared  int64
+	hist    int64 // bytes of global history; 0: in shared memory
+}
+
+const maxHistShared = 64 << 10
+
+func gradShape(lim Limits, tokens, streams, steps int64, fast bool) gradBlock {
+	if fast {
+		g := gradBlock{name: "mhc_grad_logits_n4", threads: 32}
+		g.blocks = min(max(ceil(tokens, 32), 1), int64(lim.SMs)*8)
+		hist := (steps*4 + 16) * 4 * 32
+		g.shared = 32 * 28 * 4
+		if g.shared+hist <= maxHistShared {
+			g.shared += hist
+		} else {
+			g.hist = hist * g.blocks
+		}
+		return g
+	}
+	g := gradBlock{name: "mhc_grad_logits", threads: 128}
+	g.blocks = min(max(ceil(tokens, 4), 1), int64(lim.SMs)*8)
+	m := streams*streams + 2*streams
+	pitch := streams | 1
+	perWarp := 3*streams*pitch + 2*roundUp(max(m, MaxColumns)+4, 4)
+	hist := steps * streams
+	if 4*4*(perWarp+hist) <= maxHistShared {
+		g.shared = 4 * 4 * (perWarp + hist)
+	} else {
+		g.shared = 4 * 4 * perWarp
+		g.hist = 4 * 4 * hist * g.blocks
+	}
+	return g
+}
+
+// kernel modes, as in the sources.
+const (
+	modeRMS    = 0
+	modeCoeffs = 1
+	modeHead   = 2
+)
+
+// partial products
+
+func (s mixShape) forwardWorkspace(f forwardSplit) (partial, squares int64) {
+	return f.chunks * f.ranges * s.n * f.width * 4, f.ranges * s.n * 4
+}
+
+func (s mixShape) partialLaunch(f forwardSplit, x, phi, partial, squares Ptr) Launch {
+	var a args
+	sk, sm := s.strides()
+	a.ptr(x, phi, partial, squares)
+	a.int(int64(s.pt), sk, sm, s.n, s.k, s.m, f.kRange, f.ranges)
+	return Launch{
+		Name:   fmt.Sprintf("mhc_mix_partial_%v_p%d_m%d%s", s.xt, s.parts(), f.width, anySuffix(s.rowsAligned() && aligned16(x))),
+		Grid:   Dim{uint32(f.ranges * f.tokenBlocks), uint32(f.chunks), 1},
+		Block:  Dim{32 * forwardWarps, 1, 1},
+		Shared: uint32(f.kRange * f.width * 2 * s.parts()),
+		Args:   a,
+	}
+}
+
+type reduceArgs struct {
+	mode             int64
+	streams          int64
+	rmsEps, preEps   float64
+	postMult         float64
+	sinkhorn         Sinkhorn
+	b, alpha         Ptr
+	hpre, hpost, res Ptr
+	mix, r           Ptr
+}
+
+func (s mixShape) reduceLaunch(lim Limits, f forwardSplit, partial, squares Ptr, r reduceArgs) Launch {
+	var a args
+	fast := r.mode == modeCoeffs && r.streams == 4 && aligned16(r.mix, r.hpre, r.hpost, r.res)
+	tokens := int64(8)
+	l := Launch{Name: "mhc_mix_reduce", Block: Dim{256, 1, 1}}
+	if fast {
+		l.Name = "mhc_coeffs_reduce_n4"
+		for tokens < 32 && s.n > tokens*int64(lim.SMs) {
+			tokens *= 2
+		}
+	} else {
+		l.Shared = uint32(8 * (roundUp(s.m+1, 4) + r.streams*(r.streams|1)) * 4)
+	}
+	a.int(r.mode)
+	a.ptr(partial, squares)
+	a.int(s.n, s.k, s.m, f.ranges, f.width, r.streams, tokens)
+	a.float(r.rmsEps, r.preEps, r.postMult)
+	a.int(int64(r.sinkhorn.Start), r.sinkhorn.steps())
+	a.float(r.sinkhorn.Eps)
+	a.ptr(r.b, r.alpha, r.mix, r.r, r.hpre, r.hpost, r.res)
+	l.Grid = Dim{uint32(ceil(s.n, tokens)), 1, 1}
+	l.Args = a
+	return l
+}
+
+// gradients
+
+type backwardPlan struct {
+	s     mixShape
+	split backwardSplit
+	grad  gradBlock
+	ws    struct{ z, part, hist, dphi, counters int64 } // bytes
+	cols  int64                                         // of part: M + number of alphas
+}
+
+func (s mixShape) backwardPlan(lim Limits, mode, streams, steps, alphas int64, fast bool) backwardPlan {
+	p := backwardPlan{s: s, split: s.backward(lim), grad: gradShape(lim, s.n, streams, steps, fast)}
+	p.cols = s.m + alphas
+	p.ws.z = p.split.chunks * s.n * zRow(p.split.width)
+	if mode != modeRMS {
+		p.ws.part = p.grad.blocks * p.cols * 4
+	}
+	p.ws.hist = p.grad.hist
+	if p.split.splits > 1 {
+		p.ws.dphi = p.split.chunks * p.split.splits * p.split.groups * p.split.colWarps * p.split.warpColumns * p.split.width * 4
+		p.ws.counters = p.split.chunks * p.split.groups * 8
+	}
+	return p
+}
+
+func (p backwardPlan) bytes() int64 {
+	c := carve{}
+	for _, b := range []int64{p.ws.z, p.ws.part, p.ws.hist, p.ws.dphi, p.ws.counters} {
+		c.take(b)
+	}
+	return c.used
+}
+
+type backwardArgs struct {
+	mode, streams         int64
+	postMult              float64
+	sinkhorn              Sinkhorn
+	x, phi, b, alpha      Ptr
+	mix, r                Ptr
+	gpre, gpost, gres, gr Ptr
+	dx, dphi, db, dalpha  Ptr
+	dphiType              Type
+	headG, headW          Ptr
+	channels              int64
+}
+
+func (p backwardPlan) launches(lim Limits, ws Ptr, v backwardArgs) []Launch {
+	s, sp := p.s, p.split
+	c := carve{base: ws}
+	z, part, hist := c.take(p.ws.z), c.take(p.ws.part), c.take(p.ws.hist)
+	dphiPart, counters := c.take(p.ws.dphi), c.take(p.ws.counters)
+
+	var a args
+	a.int(v.mode)
+	a.ptr(v.mix, v.r, v.alpha, v.b)
+	a.ptr(v.gpre, v.gpost, v.gres, v.gr)
+	a.ptr(z, part, hist, counters)
+	a.int(sp.chunks*sp.groups*b2i(sp.splits > 1))
+	a.int(s.n, s.k, s.m, v.streams, sp.width, sp.chunks)
+	a.float(v.postMult)
+	a.int(int64(v.sinkhorn.Start), v.sinkhorn.steps())
+	a.float(v.sinkhorn.Eps)
+	ls := []Launch{{Name: p.grad.name, Grid: Dim{uint32(p.grad.blocks), 1, 1}, Block: Dim{uint32(p.grad.threads), 1, 1}, Shared: uint32(p.grad.shared), Args: a}}
+
+	sk, sm := s.strides()
+	aligned := s.rowsAligned() && aligned16(v.x, v.dx)
+	name := "mhc_dx_dphi"
+	if v.mode == modeHead {
+		name = "mhc_head_dx_dphi"
+		aligned = aligned && aligned16(v.headG) && v.channels*s.xt.Size()%16 == 0
+	}
+	if sp.chunks > 1 {
+		name = "mhc_dphi"
+	}
+	a = nil
+	a.ptr(v.x, v.phi, z, v.dx, v.dphi, dphiPart, counters, part, v.db, v.dalpha, v.headG, v.headW)
+	a.int(int64(s.pt), int64(v.dphiType), sk, sm, s.n, s.k, s.m)
+	a.int(sp.groups, sp.splits, sp.splitTokens, sp.colWarps, sp.tokenWarps, sp.stageTiles)
+	a.int(p.grad.blocks, p.cols, v.channels)
+	blocks := sp.groups * sp.splits
+	if v.mode != modeRMS {
+		blocks++ // the last one adds up db and dalpha
+	}
+	ls = append(ls, Launch{
+		Name:   fmt.Sprintf("%s_%v%s", name, s.xt, anySuffix(aligned)),
+		Grid:   Dim{uint32(blocks), uint32(sp.chunks), 1},
+		Block:  Dim{32 * backwardWarps, 1, 1},
+		Shared: uint32(sp.shared()),
+		Args:   a,
+	})
+	if sp.chunks > 1 && v.dx != 0 {
+		a = nil
+		a.ptr(v.x, v.phi, z, v.dx)
+		a.int(int64(s.pt), sk, sm, s.n, s.k, s.m, sp.chunks)
+		groups := ceil(s.k, sp.warpColumns)
+		tokens := int64(256) // of a block, at a time
+		ls = append(ls, Launch{
+			Name:   fmt.Sprintf("mhc_dx_%v%s", s.xt, anySuffix(s.rowsAligned() && aligned16(v.x, v.dx))),
+			Grid:   Dim{uint32(groups), uint32(min(ceil(s.n, tokens), max(4*int64(lim.SMs)/groups, 1))), 1},
+			Block:  Dim{256, 1, 1},
+			Shared: uint32(sp.chunks * 3 * (sp.warpColumns / 8) * 32 * 8 * dxParts(s.xt)),
+			Args:   a,
+		})
+	}
+	return ls
+}
+
+// dxParts is the number of bfloat16 parts that hold an element of phi in the product that gives dx: a bfloat16 dx is rounded
+// more than one part is.
+func dxParts(x Type) int64 {
+	if x == BFloat16 {
+		return 1
+	}
+	return 2
+}
+
+// CoeffsForward
+
+func (o *CoeffsForward) shape() mixShape {
+	n := int64(o.Streams)
+	return mixShape{o.Tokens, n * int64(o.Channels), n*n + 2*n, o.XType, o.PhiType, o.PhiTransposed}
+}
+
+// Check reports the first size or setting that is wrong.
+func (o *CoeffsForward) Check() error {
+	if err := checkSizes(o.Tokens, o.Streams, o.Channels); err != nil {
+		return err
+	}
+	if err := checkEps("rms eps", o.RMSEps); err != nil {
+		return err
+	}
+	if err := checkEps("pre eps", o.PreEps); err != nil {
+		return err
+	}
+	if err := o.Sinkhorn.check(); err != nil {
+		return err
+	}
+	return o.shape().check()
+}
+
+// Workspace is the number of bytes of scratch memory.
+func (o *CoeffsForward) Workspace(lim Limits) (int64, error) {
+	return forwardBytes(lim, o.Check(), o.shape())
+}
+
+func forwardBytes(lim Limits, err error, s mixShape) (int64, error) {
+	if err == nil {
+		err = lim.check()
+	}
+	if err != nil || s.n == 0 {
+		return 0, err
+	}
+	p, q := s.forwardWorkspace(s.forward(lim))
+	c := carve{}
+	c.take(p)
+	c.take(q)
+	return c.used, nil
+}
+
+func forwardLaunches(lim Limits, ws Ptr, s mixShape, x, phi Ptr, r reduceArgs) []Launch {
+	f := s.forward(lim)
+	pb, qb := s.forwardWorkspace(f)
+	c := carve{base: ws}
+	partial, squares := c.take(pb), c.take(qb)
+	return []Launch{s.partialLaunch(f, x, phi, partial, squares), s.reduceLaunch(lim, f, partial, squares, r)}
+}
+
+// Launches is the plan: partial products over ranges of K, then the reducer that ends in the activations and Sinkhorn.
+func (o *CoeffsForward) Launches(lim Limits, ws Ptr) ([]Launch, error) {
+	if err := firstError(o.Check(), lim.check()); err != nil || o.Tokens == 0 {
+		return nil, err
+	}
+	if err := need(named{"X", o.X}, named{"Phi", o.Phi}, named{"B", o.B}, named{"Alpha", o.Alpha}, named{"HPre", o.HPre},
+		named{"HPost", o.HPost}, named{"HRes", o.HRes}, named{"Mix", o.Mix}, named{"R", o.R}, named{"workspace", ws}); err != nil {
+		return nil, err
+	}
+	return forwardLaunches(lim, ws, o.shape(), o.X, o.Phi, reduceArgs{mode: modeCoeffs, streams: int64(o.Streams),
+		rmsEps: o.RMSEps, preEps: o.PreEps, postMult: o.PostMult, sinkhorn: o.Sinkhorn, b: o.B, alpha: o.Alpha,
+		hpre: o.HPre, hpost: o.HPost, res: o.HRes, mix: o.Mix, r: o.R}), nil
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CoeffsBackward
+
+func (o *CoeffsBackward) shape() mixShape {
+	n := int64(o.Streams)
+	return mixShape{o.Tokens, n * int64(o.Channels), n*n + 2*n, o.XType, o.PhiType, o.PhiTransposed}
+}
+
+// Check reports the first size or setting that is wrong.
+func (o *CoeffsBackward) Check() error {
+	return firstError(checkSizes(o.Tokens, o.Streams, o.Channels), o.Sinkhorn.check(), o.shape().check(), checkDPhi(o.PhiType, o.DPhiType))
+}
+
+func checkDPhi(phi, dphi Type) error {
+	if dphi != Float32 && dphi != phi {
+		return fmt.Errorf("plan: the type of dphi is %v with phi of %v, want f32 or %v", dphi, phi, phi)
+	}
+	return nil
+}
+
+func (o *CoeffsBackward) plan(lim Limits) backwardPlan {
+	return o.shape().backwardPlan(lim, modeCoeffs, int64(o.Streams), o.Sinkhorn.steps(), 3, o.Streams == 4)
+}
+
+// Workspace is the number of bytes of scratch memory.
+func (o *CoeffsBackward) Workspace(lim Limits) (int64, error) {
+	if err := firstError(o.Check(), lim.check()); err != nil || o.Tokens == 0 {
+		return 0, err
+	}
+	// The kernel for any alignment may want more history than the fast one.
+	slow := o.shape().backwardPlan(lim, modeCoeffs, int64(o.Streams), o.Sinkhorn.steps(), 3, false)
+	return max(o.plan(lim).bytes(), slow.bytes()), nil
+}
+
+// Launches is the plan: reverse Sinkhorn to z, then dx and dphi with the sums of the parameters' gradients.
+func (o *CoeffsBackward) Launches(lim Limits, ws Ptr) ([]Launch, error) {
+	if err := firstError(o.Check(), lim.check()); err != nil {
+		return nil, err
+	}
+	if err := need(named{"DPhi", o.DPhi}, named{"DB", o.DB}, named{"DAlpha", o.DAlpha}); err != nil {
+		return nil, err
+	}
+	s := o.shape()
+	if o.Tokens == 0 {
+		return []Launch{zero(o.DPhi, s.k*s.m*o.DPhiType.Size()), zero(o.DB, s.m*4), zero(o.DAlpha, 12)}, nil
+	}
+	if err := need(named{"X", o.X}, named{"Phi", o.Phi}, named{"B", o.B}, named{"Alpha", o.Alpha}, named{"Mix", o.Mix},
+		named{"R", o.R}, named{"workspace", ws}); err != nil {
+		return nil, err
+	}
+	p := o.plan(lim)
+	if !aligned16(o.Mix, o.GPre, o.GPost, o.GRes) {
+		p = s.backwardPlan(lim, modeCoeffs, int64(o.Streams), o.Sinkhorn.steps(), 3, false)
+	}
+	return p.launches(lim, ws, backwardArgs{mode: modeCoeffs, streams: int64(o.Streams), postMult: o.PostMult,
+		sinkhorn: o.Sinkhorn, x: o.X, phi: o.Phi, b: o.B, alpha: o.Alpha, mix: o.Mix, r: o.R, gpre: o.GPre, gpost: o.GPost,
+		gres: o.GRes, dx: o.DX, dphi: o.DPhi, dphiType: o.DPhiType, db: o.DB, dalpha: o.DAlpha, channels: int64(o.Channels)}), nil
+}
+
+// MatMulRMSForward
+
+func (o *MatMulRMSForward) shape() mixShape {
+	return mixShape{o.Tokens, o.K, o.M, o.XType, o.PhiType, o.PhiTransposed}
+}
+
+// Check reports the first size or setting that is wrong.
+func (o *MatMulRMSForward) Check() error {
+	return firstError(o.shape().check(), checkEps("rms eps", o.RMSEps))
+}
+
+// Workspace is the number of bytes of scratch memory.
+func (o *MatMulRMSForward) Workspace(lim Limits) (int64, error) {
+	return forwardBytes(lim, o.Check(), o.shape())
+}
+
+// Launches is the plan: partial products, then the reducer.
+func (o *MatMulRMSForward) Launches(lim Limits, ws Ptr) ([]Launch, error) {
+	if err := firstError(o.Check(), lim.check()); err != nil || o.Tokens == 0 {
+		return nil, err
+	}
+	if err := need(named{"X", o.X}, named{"Phi", o.Phi}, named{"Mix", o.Mix}, named{"R", o.R}, named{"workspace", ws}); err != nil {
+		return nil, err
+	}
+	return forwardLaunches(lim, ws, o.shape(), o.X, o.Phi, reduceArgs{mode: modeRMS, rmsEps: o.RMSEps, mix: o.Mix, r: o.R, sinkhorn: Sinkhorn{Iters: 1}}), nil
+}
+
+// MatMulRMSBackward
+
+func (o *MatMulRMSBackward) shape() mixShape {
+	return mixShape{o.Tokens, o.K, o.M, o.XType, o.PhiType, o.PhiTransposed}
+}
+
+// Check reports the first size or setting that is wrong.
+func (o *MatMulRMSBackward) Check() error {
+	return firstError(o.shape().check(), checkDPhi(o.PhiType, o.DPhiType))
+}
+
+func (o *MatMulRMSBackward) plan(lim Limits) backwardPlan {
+	return o.shape().backwardPlan(lim, modeRMS, 0, 0, 0, false)
+}
+
+// Workspace is the number of bytes of scratch memory.
+func (o *MatMulRMSBackward) Workspace(lim Limits) (int64, error) {
+	if err := firstError(o.Check(), lim.check()); err != nil || o.Tokens == 0 {
+		return 0, err
+	}
+	return o.plan(lim).bytes(), nil
+}
+
+// Launches is the plan: z from the upstream gradients, then dx and dphi.
+func (o *MatMulRMSBackward) Launches(lim Limits, ws Ptr) ([]Launch, error) {
+	if err := firstError(o.Check(), lim.check()); err != nil {
+		return nil, err
+	}
+	if err := need(named{"DPhi", o.DPhi}); err != nil {
+		return nil, err
+	}
+	if o.Tokens == 0 {
+		return []Launch{zero(o.DPhi, o.K*o.M*o.DPhiType.Size())}, nil
+	}
+	if err := need(named{"X", o.X}, named{"Phi", o.Phi}, named{"Mix", o.Mix}, named{"R", o.R}, named{"workspace", ws}); err != nil {
+		return nil, err
+	}
+	return o.plan(lim).launches(lim, ws, backwardArgs{mode: modeRMS, x: o.X, phi: o.Phi, mix: o.Mix, r: o.R, gpre: o.GMix,
+		gr: o.GR, dx: o.DX, dphi: o.DPhi, dphiType: o.DPhiType, sinkhorn: Sinkhorn{Iters: 1}}), nil
+}
+
+// HeadForward
+
+func (o *HeadForward) shape() mixShape {
+	n := int64(o.Streams)
+	return mixShape{o.Tokens, n * int64(o.Channels), n, o.XType, o.PhiType, o.PhiTransposed}
+}
+
+// Check reports the first size or setting that is wrong.
+func (o *HeadForward) Check() error {
+	return firstError(checkSizes(o.Tokens, o.Streams, o.Channels), o.shape().check(), checkEps("rms eps", o.RMSEps), checkEps("pre eps", o.PreEps))
+}
+
+// Workspace is the number of bytes of scratch memory.
+func (o *HeadForward) Workspace(lim Limits) (int64, error) {
+	return forwardBytes(lim, o.Check(), o.shape())
+}
+
+// Launches is the plan: partial products, the weights, and the weighted sum.
+func (o *HeadForward) Launches(lim Limits, ws Ptr) ([]Launch, error) {
+	if err := firstError(o.Check(), lim.check()); err != nil || o.Tokens == 0 {
+		return nil, err
+	}
+	if err := need(named{"X", o.X}, named{"Phi", o.Phi}, named{"B", o.B}, named{"Alpha", o.Alpha}, named{"Out", o.Out},
+		named{"W", o.W}, named{"Mix", o.Mix}, named{"R", o.R}, named{"workspace", ws}); err != nil {
+		return nil, err
+	}
+	ls := forwardLaunches(lim, ws, o.shape(), o.X, o.Phi, reduceArgs{mode: modeHead, streams: int64(o.Streams), rmsEps: o.RMSEps,
+		preEps: o.PreEps, b: o.B, alpha: o.Alpha, hpre: o.W, mix: o.Mix, r: o.R, sinkhorn: Sinkhorn{Iters: 1}})
+	pre := PreForward{Tokens: o.Tokens, Streams: o.Streams, Channels: o.Channels, XType: o.XType, X: o.X, HPre: o.W, Out: o.Out}
+	more, err := pre.Launches(lim, 0)
+	return append(ls, more...), err
+}
+
+// HeadBackward
+
+func (o *HeadBackward) shape() mixShape {
+	n := int64(o.Streams)
+	return mixShape{o.Tokens, n * int64(o.Channels), n, o.XType, o.PhiType, o.PhiTransposed}
+}
+
+// Check reports the first size or setting that is wrong.
+func (o *HeadBackward) Check() error {
+	return firstError(checkSizes(o.Tokens, o.Streams, o.Channels), o.shape().check(), checkDPhi(o.PhiType, o.DPhiType))
+}
+
+func (o *HeadBackward) plan(lim Limits) backwardPlan {
+	return o.shape().backwardPlan(lim, modeHead, int64(o.Streams), 0, 1, false)
+}
+
+func (o *HeadBackward) bytes(lim Limits) (total, dw int64) {
+	c := carve{}
+	c.take(o.plan(lim).bytes())
+	dw = o.Tokens * int64(o.Streams) * 4
+	c.take(dw)
+	return c.used, dw
+}
+
+// Workspace is the number of bytes of scratch memory.
+func (o *HeadBackward) Workspace(lim Limits) (int64, error) {
+	if err := firstError(o.Check(), lim.check()); err != nil || o.Tokens == 0 {
+		return 0, err
+	}
+	total, _ := o.bytes(lim)
+	return total, nil
+}
+
+// Launches is the plan: the gradient of the weights, z from it, then dx and dphi with the sums of the parameters' gradients.
+func (o *HeadBackward) Launches(lim Limits, ws Ptr) ([]Launch, error) {
+	if err := firstError(o.Check(), lim.check()); err != nil {
+		return nil, err
+	}
+	if err := need(named{"DPhi", o.DPhi}, named{"DB", o.DB}, named{"DAlpha", o.DAlpha}); err != nil {
+		return nil, err
+	}
+	s := o.shape()
+	if o.Tokens == 0 {
+		return []Launch{zero(o.DPhi, s.k*s.m*o.DPhiType.Size()), zero(o.DB, s.m*4), zero(o.DAlpha, 4)}, nil
+	}
+	if err := need(named{"X", o.X}, named{"Phi", o.Phi}, named{"B", o.B}, named{"Alpha", o.Alpha}, named{"W", o.W},
+		named{"Mix", o.Mix}, named{"R", o.R}, named{"G", o.G}, named{"workspace", ws}); err != nil {
+		return nil, err
+	}
+	p := o.plan(lim)
+	c := carve{base: ws}
+	main := c.take(p.bytes())
+	_, dwBytes := o.bytes(lim)
+	dw := c.take(dwBytes)
+	pre := PreBackward{Tokens: o.Tokens, Streams: o.Streams, Channels: o.Channels, XType: o.XType, X: o.X, HPre: o.W, G: o.G, DHPre: dw}
+	ls, err := pre.Launches(lim, 0)
+	if err != nil {
+		return nil, err
+	}
+	return append(ls, p.launches(lim, main, backwardArgs{mode: modeHead, streams: int64(o.Streams), x: o.X, phi: o.Phi, b: o.B,
+		alpha: o.Alpha, mix: o.Mix, r: o.R, gpre: dw, dx: o.DX, dphi: o.DPhi, dphiType: o.DPhiType, db: o.DB, dalpha: o.DAlpha,
+		headG: o.G, headW: o.W, channels: int64(o.Channels), sinkhorn: Sinkhorn{Iters: 1}})...), nil
+}
