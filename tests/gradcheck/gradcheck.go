@@ -21,10 +21,13 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
+
+	"github.com/mhc-go/mhc/internal/machine"
 )
 
 // Input is an independent variable of the graph under test.
@@ -43,24 +46,16 @@ type Input struct {
 type Build func(g *gorgonia.ExprGraph, in gorgonia.Nodes) (*gorgonia.Node, error)
 
 // Machine is a kind of Gorgonia machine.
-type Machine int
+type Machine machine.Kind
 
 const (
 	// Tape is a TapeMachine with the symbolic gradients of Grad.
-	Tape Machine = iota
+	Tape = Machine(machine.Tape)
 	// Lisp is a LispMachine, which differentiates as it runs.
-	Lisp
+	Lisp = Machine(machine.Lisp)
 )
 
-func (m Machine) String() string {
-	switch m {
-	case Tape:
-		return "tape"
-	case Lisp:
-		return "lisp"
-	}
-	return fmt.Sprintf("Machine(%d)", int(m))
-}
+func (m Machine) String() string { return machine.Kind(m).String() }
 
 // Config holds the settings of a check. The zero value checks both machines
 // along two directions an input, to a relative error of 1e-6.
@@ -227,7 +222,7 @@ func validate(build Build, inputs []Input, cfg Config) error {
 		seen[in.Name] = true
 	}
 	for _, m := range cfg.Machines {
-		if m != Tape && m != Lisp {
+		if !slices.Contains(machine.Kinds, machine.Kind(m)) {
 			return fmt.Errorf("setting Machines holds %v, want Tape or Lisp", m)
 		}
 	}

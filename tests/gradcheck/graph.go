@@ -7,6 +7,8 @@ import (
 
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
+
+	"github.com/mhc-go/mhc/internal/machine"
 )
 
 // gradients are those of one machine, by input, flat.
@@ -23,7 +25,7 @@ type graph struct {
 
 // newGraph calls build. A panic becomes an error.
 func newGraph(build Build, inputs []Input) (gr *graph, err error) {
-	defer recovered("building the graph", &err)
+	defer recovered(&err)
 	gr = &graph{g: gorgonia.NewGraph(), inputs: inputs}
 	for _, in := range inputs {
 		data := slices.Clone(flat(in.Value))
@@ -66,34 +68,20 @@ func (gr *graph) bindScalars() error {
 	return nil
 }
 
-// unwritten returns an error that names an input whose value a run has changed.
-func (gr *graph) unwritten() error {
-	for i, in := range gr.inputs {
-		if !equal(gr.values[i], flat(in.Value)) {
-			return fmt.Errorf("the run wrote into input %s", in.Name)
-		}
-	}
-	return nil
-}
-
 // loss evaluates the loss, and owns the values that it is evaluated at.
 type loss struct {
 	*graph
-	vm    gorgonia.VM
-	value gorgonia.Value
-	runs  int
+	vm   *machine.Machine
+	runs int
 }
 
-func newLoss(build Build, inputs []Input, opts []gorgonia.VMOpt) (f *loss, err error) {
-	defer recovered("compiling", &err)
+func newLoss(build Build, inputs []Input, opts []gorgonia.VMOpt) (*loss, error) {
 	gr, err := newGraph(build, inputs)
 	if err != nil {
 		return nil, err
 	}
-	f = &loss{graph: gr}
-	gorgonia.Read(gr.loss, &f.value)
-	f.vm = gorgonia.NewTapeMachine(gr.g, opts...)
-	return f, nil
+	vm, err := machine.New(machine.Tape, machine.Program{Graph: gr.g, Outputs: gorgonia.Nodes{gr.loss}}, opts...)
+	return &loss{graph: gr, vm: vm}, err
 }
 
 func (f *loss) close() { _ = f.vm.Close() }
@@ -104,11 +92,11 @@ func (f *loss) at() (float64, error) {
 	if err := f.bindScalars(); err != nil {
 		return 0, err
 	}
-	if err := f.vm.RunAll(); err != nil {
+	r, err := f.vm.Run()
+	if err != nil {
 		return 0, err
 	}
-	f.vm.Reset()
-	v := scalar(f.value)
+	v := scalar(r.Outputs[0])
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return 0, fmt.Errorf("the loss is %v, want a finite number", v)
 	}
@@ -136,27 +124,49 @@ func (f *loss) difference(i int, v []float64, step float64) (d, noise float64, e
 	return (at[0] - at[1]) / (2 * step), noise, nil
 }
 
-// differentiate computes the gradients of the inputs on a machine, and checks
-// what can be without differences.
-func differentiate(m Machine, build Build, inputs []Input, want float64, opts []gorgonia.VMOpt) (g gradients, err error) {
-	defer recovered("differentiating", &err)
+// differentiate computes the gradients of the inputs on a machine, twice: an op
+// with state of its own tells. It checks what can be without differences.
+func differentiate(m Machine, build Build, inputs []Input, want float64, opts []gorgonia.VMOpt) (gradients, error) {
 	gr, err := newGraph(build, inputs)
 	if err != nil {
 		return nil, err
 	}
-	run := gr.tape
-	if m == Lisp {
-		run = gr.lisp
-	}
-	got, grads, err := run(opts)
+	vm, err := machine.New(machine.Kind(m), machine.Program{Graph: gr.g, Loss: gr.loss, Inputs: gr.in}, opts...)
 	if err != nil {
 		return nil, err
 	}
-	if !(math.Abs(got-want) <= 1e-12*(1+math.Abs(want))) {
-		return nil, fmt.Errorf("the loss is %v when differentiated, %v in the forward pass alone", got, want)
+	defer vm.Close()
+	first, err := gr.gradients(vm, want)
+	if err != nil {
+		return nil, err
+	}
+	again, err := gr.gradients(vm, want)
+	if err != nil {
+		return nil, fmt.Errorf("second run: %w", err)
 	}
 	for i, in := range inputs {
-		v := grads[i]
+		if !equal(first[i], again[i]) {
+			return nil, fmt.Errorf("input %s has another gradient when the machine runs again", in.Name)
+		}
+	}
+	return first, nil
+}
+
+// gradients runs a machine that differentiates.
+func (gr *graph) gradients(vm *machine.Machine, want float64) (gradients, error) {
+	r, err := vm.Run()
+	if err != nil {
+		return nil, err
+	}
+	if got := scalar(r.Loss); !(math.Abs(got-want) <= 1e-12*(1+math.Abs(want))) {
+		return nil, fmt.Errorf("the loss is %v when differentiated, %v in the forward pass alone", got, want)
+	}
+	var g gradients
+	for i, in := range gr.inputs {
+		if !equal(gr.values[i], flat(in.Value)) {
+			return nil, fmt.Errorf("the run wrote into input %s", in.Name)
+		}
+		v := r.Gradients[i]
 		if v == nil {
 			return nil, fmt.Errorf("input %s has no gradient", in.Name)
 		}
@@ -166,69 +176,6 @@ func differentiate(m Machine, build Build, inputs []Input, want float64, opts []
 		g = append(g, slices.Clone(flat(v)))
 	}
 	return g, nil
-}
-
-// tape runs Grad's gradients twice: an op with state of its own tells.
-func (gr *graph) tape(opts []gorgonia.VMOpt) (loss float64, grads []gorgonia.Value, err error) {
-	nodes, err := gorgonia.Grad(gr.loss, gr.in...)
-	if err != nil {
-		return 0, nil, err
-	}
-	var l gorgonia.Value
-	gorgonia.Read(gr.loss, &l)
-	grads = make([]gorgonia.Value, len(nodes))
-	for i, n := range nodes {
-		gorgonia.Read(n, &grads[i])
-	}
-	vm := gorgonia.NewTapeMachine(gr.g, opts...)
-	defer vm.Close()
-	run := func() ([][]float64, error) {
-		err := vm.RunAll()
-		vm.Reset()
-		if err == nil {
-			err = gr.unwritten()
-		}
-		data := make([][]float64, len(grads))
-		for i, v := range grads {
-			if err == nil {
-				data[i] = slices.Clone(flat(v))
-			}
-		}
-		return data, err
-	}
-	first, err := run()
-	if err != nil {
-		return 0, nil, err
-	}
-	again, err := run()
-	if err != nil {
-		return 0, nil, fmt.Errorf("second run: %w", err)
-	}
-	for i := range first {
-		if !equal(first[i], again[i]) {
-			return 0, nil, fmt.Errorf("input %s has another gradient when the machine runs again", gr.in[i].Name())
-		}
-	}
-	return scalar(l), grads, nil
-}
-
-func (gr *graph) lisp(opts []gorgonia.VMOpt) (loss float64, grads []gorgonia.Value, err error) {
-	vm := gorgonia.NewLispMachine(gr.g, opts...)
-	defer vm.Close()
-	if err := vm.RunAll(); err != nil {
-		return 0, nil, err
-	}
-	if err := gr.unwritten(); err != nil {
-		return 0, nil, err
-	}
-	for _, n := range gr.in {
-		v, err := n.Grad()
-		if err != nil {
-			return 0, nil, fmt.Errorf("input %s: %w", n.Name(), err)
-		}
-		grads = append(grads, v)
-	}
-	return scalar(gr.loss.Value()), grads, nil
 }
 
 // flat is the data of a float64 value; a scalar gives one number.
@@ -257,8 +204,8 @@ func equal(x, y []float64) bool {
 	return slices.EqualFunc(x, y, func(a, b float64) bool { return a == b || a != a && b != b })
 }
 
-func recovered(doing string, err *error) {
+func recovered(err *error) {
 	if p := recover(); p != nil {
-		*err = fmt.Errorf("%s: panic: %v", doing, p)
+		*err = fmt.Errorf("building the graph: panic: %v", p)
 	}
 }
