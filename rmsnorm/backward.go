@@ -1,0 +1,105 @@
+package rmsnorm
+
+import (
+	"github.com/mhc-go/mhc/dtype"
+	"github.com/mhc-go/mhc/internal/kernel/matmul"
+	"github.com/mhc-go/mhc/internal/parallel"
+)
+
+const (
+	// backwardRows is how many tokens a tile has.
+	backwardRows = 8 * matmul.Rows
+	// backwardPieces is how many pieces backward's work has, if there is enough
+	// of it; a piece is one block of channels of one chunk of the tokens.
+	backwardPieces = 64
+	// chunkTokens is the largest number of tokens whose float32 gradients of phi
+	// are added up one after the other.
+	chunkTokens = 1 << 15
+)
+
+func backward[S, P dtype.Storage, A dtype.Float](dx []S, dphi []P, x []S, phi []P, mix, r, dmix []A, d Dims) {
+	if d.Tokens == 0 {
+		clear(dphi)
+		return
+	}
+	l := newLayout[A](d)
+	var w, toX []A
+	if dx != nil {
+		w, toX = pack(&l, phi), throughNorm(mix, dmix, d)
+	}
+	rows, chunks := chunk(&l)
+	var partial []A // [chunks], each a packed dphi
+	if dphi != nil {
+		partial = make([]A, chunks*l.packed())
+	}
+	parallel.Blocks(l.blocks()*chunks, 1, func(piece, _, _ int) {
+		c, b := piece/l.blocks(), l.block(piece%l.blocks())
+		lo, hi := c*rows, min(d.Tokens, (c+1)*rows)
+		tile := make([]A, backwardRows*l.stride)
+		g := make([]A, backwardRows*l.columns)
+		coef := make([]A, backwardRows)
+		squares := make([]A, backwardRows)
+		for t := lo; t < hi; t += backwardRows {
+			rows := min(backwardRows, hi-t)
+			load(&l, tile, x, t, rows, b, r[t:], squares)
+			for i := range rows {
+				copy(g[i*l.columns:], dmix[(t+i)*d.M:][:d.M])
+			}
+			if dx != nil {
+				copy(coef, toX[t:][:rows])
+			}
+			for s := 0; s < b.width; s += matmul.Strip {
+				if dphi != nil {
+					l.Outer(partial[c*l.packed()+b.at+s:], b.width, tile[s:], l.stride, g, l.columns, rows)
+				}
+				if dx != nil {
+					l.Expand(tile[s:], l.stride, coef, g, w[b.at+s:], l.columns, b.width, roundUp(rows, matmul.Rows))
+				}
+			}
+			if dx != nil {
+				store(&l, dx, tile, t, rows, b, r[t:], squares)
+			}
+		}
+	})
+	if dphi == nil {
+		return
+	}
+	parallel.Blocks(l.blocks(), 1, func(i, _, _ int) {
+		b := l.block(i)
+		sum := partial[b.at:][:l.columns*b.width]
+		for c := 1; c < chunks; c++ {
+			for i, v := range partial[c*l.packed()+b.at:][:len(sum)] {
+				sum[i] += v
+			}
+		}
+		unpack(&l, dphi, sum, b)
+	})
+}
+
+// throughNorm computes the factor of r*x in dx/r, the way of the gradient through r:
+//
+//	dx[t] = r[t] * (dmix[t] phi^T + toX[t] * (r[t] x[t])),   toX[t] = -(sum_j dmix[t,j] mix[t,j]) / K
+func throughNorm[A dtype.Float](mix, dmix []A, d Dims) []A {
+	toX := make([]A, d.Tokens)
+	parallel.Blocks(d.Tokens, max(1, forwardWork/16/d.M), func(_, lo, hi int) {
+		for t := lo; t < hi; t++ {
+			var sum float64
+			g := dmix[t*d.M:][:d.M]
+			for j, v := range mix[t*d.M:][:d.M] {
+				sum += float64(v) * float64(g[j])
+			}
+			toX[t] = A(-sum / float64(d.K))
+		}
+	})
+	return toX
+}
+
+// chunk cuts the tokens into chunks of so many rows, by the sizes alone: as many
+// as fill backwardPieces, of no fewer tokens than make a chunk's dphi small
+// beside its part of x, and no more than chunkTokens.
+func chunk[A dtype.Float](l *layout[A]) (rows, chunks int) {
+	rows = l.Tokens * l.blocks() / backwardPieces
+	rows = min(max(rows, 4*backwardRows, 4*l.columns), chunkTokens)
+	rows = roundUp(rows, backwardRows)
+	return rows, (l.Tokens + rows - 1) / rows
+}

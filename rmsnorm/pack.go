@@ -1,0 +1,138 @@
+package rmsnorm
+
+import (
+	"unsafe"
+
+	"github.com/mhc-go/mhc/dtype"
+	"github.com/mhc-go/mhc/internal/kernel/matmul"
+	"github.com/mhc-go/mhc/internal/parallel"
+)
+
+const (
+	// blockBytes is how much of a token lies in one block of channels: six tokens
+	// and four columns of phi then share a first-level cache of 32 KiB.
+	blockBytes = 2048
+	// lineBytes keeps the rows of a tile apart by an odd number of cache lines,
+	// so that they do not compete for the same few places.
+	lineBytes = 64
+)
+
+// layout says how K is cut into blocks and phi packed (package matmul).
+type layout[A dtype.Float] struct {
+	Dims
+	*matmul.Kernels[A]
+	columns int // M and its padding
+	span    int // channels in a block; the last has fewer
+	stride  int // of a tile's rows
+}
+
+func newLayout[A dtype.Float](d Dims) layout[A] {
+	size := int(unsafe.Sizeof(*new(A)))
+	span := min(blockBytes/size, roundUp(d.K, matmul.Strip))
+	return layout[A]{d, matmul.Of[A](), roundUp(d.M, matmul.Cols), span, span + lineBytes/size}
+}
+
+func roundUp(n, to int) int { return (n + to - 1) / to * to }
+
+// block is a range of channels.
+type block struct {
+	at     int // where it begins in a packed phi
+	lo, hi int // channels
+	width  int // hi-lo and its padding
+}
+
+func (l *layout[A]) blocks() int { return (l.K + l.span - 1) / l.span }
+
+func (l *layout[A]) block(i int) block {
+	lo, hi := i*l.span, min(l.K, (i+1)*l.span)
+	return block{lo * l.columns, lo, hi, roundUp(hi-lo, matmul.Strip)}
+}
+
+// packed is the length of a packed phi.
+func (l *layout[A]) packed() int { return l.columns * roundUp(l.K, matmul.Strip) }
+
+// pack returns phi packed.
+func pack[A dtype.Float, P dtype.Storage](l *layout[A], phi []P) []A {
+	dst := make([]A, l.packed())
+	parallel.Blocks(l.blocks(), 1, func(i, _, _ int) {
+		b := l.block(i)
+		dst := dst[b.at:]
+		if l.Transposed {
+			for j := range l.M {
+				dtype.Widen(dst[j*b.width:][:b.hi-b.lo], phi[j*l.K+b.lo:][:b.hi-b.lo])
+			}
+			return
+		}
+		var wide []A
+		for k := b.lo; k < b.hi; k += matmul.Strip {
+			rows := min(matmul.Strip, b.hi-k)
+			src, ok := any(phi[k*l.M:]).([]A)
+			if !ok {
+				if wide == nil {
+					wide = make([]A, matmul.Strip*l.M)
+				}
+				src = wide[:rows*l.M]
+				dtype.Widen(src, phi[k*l.M:][:rows*l.M])
+			}
+			l.Transpose(dst[k-b.lo:], b.width, src, l.M, rows, l.M)
+		}
+	})
+	return dst
+}
+
+// unpack writes a block of a packed matrix to dst, which has phi's layout.
+func unpack[A dtype.Float, P dtype.Storage](l *layout[A], dst []P, src []A, b block) {
+	if l.Transposed {
+		for j := range l.M {
+			dtype.Narrow(dst[j*l.K+b.lo:][:b.hi-b.lo], src[j*b.width:][:b.hi-b.lo])
+		}
+		return
+	}
+	var wide []A
+	for k := b.lo; k < b.hi; k += matmul.Strip {
+		rows := min(matmul.Strip, b.hi-k)
+		to, ok := any(dst[k*l.M:]).([]A)
+		if !ok {
+			if wide == nil {
+				wide = make([]A, matmul.Strip*l.M)
+			}
+			to = wide[:rows*l.M]
+		}
+		l.Transpose(to, l.M, src[k-b.lo:], b.width, l.M, rows)
+		if !ok {
+			dtype.Narrow(dst[k*l.M:][:rows*l.M], to)
+		}
+	}
+}
+
+// load fills a tile with one block of the tokens [t, t+rows), each multiplied by
+// a factor and padded with zeros, and sums the squares of the channels.
+func load[A dtype.Float, S dtype.Storage](l *layout[A], tile []A, x []S, t, rows int, b block, factor, squares []A) {
+	n := b.hi - b.lo
+	src, lds := tile, l.stride
+	if direct, ok := any(x[t*l.K+b.lo:]).([]A); ok {
+		src, lds = direct, l.K
+	} else {
+		for i := range rows {
+			dtype.Widen(tile[i*l.stride:][:n], x[(t+i)*l.K+b.lo:][:n])
+		}
+	}
+	l.Scale(tile, l.stride, src, lds, factor, squares, rows, n)
+	for i := range rows {
+		clear(tile[i*l.stride+n : i*l.stride+b.width])
+	}
+}
+
+// store writes a tile, each token multiplied by a factor, to its place in y. The
+// squares are scratch.
+func store[A dtype.Float, S dtype.Storage](l *layout[A], y []S, tile []A, t, rows int, b block, factor, squares []A) {
+	n := b.hi - b.lo
+	if direct, ok := any(y[t*l.K+b.lo:]).([]A); ok {
+		l.Scale(direct, l.K, tile, l.stride, factor, squares, rows, n)
+		return
+	}
+	l.Scale(tile, l.stride, tile, l.stride, factor, squares, rows, n)
+	for i := range rows {
+		dtype.Narrow(y[(t+i)*l.K+b.lo:][:n], tile[i*l.stride:][:n])
+	}
+}
