@@ -16,7 +16,7 @@ type Tier int
 const (
 	// Go is portable code without assembly.
 	Go Tier = iota
-	// AVX2 has AVX2, FMA and F16C.
+	// AVX2 has AVX2, FMA, F16C and BMI2.
 	AVX2
 	// AVX512 has AVX2's and AVX-512 F, BW, DQ and VL.
 	AVX512
@@ -35,7 +35,7 @@ const Variable = "MHC_CPU"
 func Available() Tier {
 	x := &cpu.X86
 	switch {
-	case !x.HasAVX2 || !x.HasFMA || !x.HasF16C:
+	case !x.HasAVX2 || !x.HasFMA || !x.HasF16C || !x.HasBMI2:
 		return Go
 	case !x.HasAVX512F || !x.HasAVX512BW || !x.HasAVX512DQ || !x.HasAVX512VL:
 		return AVX2
