@@ -7,25 +7,30 @@ import (
 	"github.com/mhc-go/mhc/sinkhorn"
 )
 
-// Engine is a tensor engine that takes over the mHC operators. An op's Do asks
-// the engine of its first input whether it implements Engine, and computes on
-// the CPU if not; so a machine made with gorgonia.WithEngine(e) runs the same
-// graph on e.
+// Engine is a tensor engine that takes over the mHC operators. An op asks the
+// engines of its input tensors whether one implements Engine, and computes on the
+// CPU if none does; so a machine made with gorgonia.WithEngine(e) runs the same
+// graph on e. Tensors of two such engines do not meet: that is an error.
+type Engine interface {
+	tensor.Engine
+	Operators
+}
+
+// Operators are the computations behind the ops.
 //
 // Every method checks nothing about shapes that the constructors of this package
 // have checked, reads its inputs and never writes them or their headers, and
 // returns tensors that it has allocated. Inputs are contiguous and row-major.
 // They, and the results, may lie in memory that Go cannot reach, where the
 // engine's built-in operators can. Any goroutine may call. Shapes, dtypes and
-// equations are those of the constructors.
+// equations are those of the constructors; a panic, or a result of another shape
+// or dtype, becomes the op's error.
 //
 // A method that has no implementation for these operands (a dtype or a number
 // of streams that the engine does not know) returns an error that wraps
 // [errors.ErrUnsupported], before it has done anything; Do then computes on the
 // CPU. Any other error is the result of Do.
-type Engine interface {
-	tensor.Engine
-
+type Operators interface {
 	// Coeffs computes the coefficients and what their backward keeps.
 	Coeffs(in CoeffsInputs, cfg mhc.Config) (CoeffsOutputs, error)
 	// CoeffsBackward computes the gradients of in. Of kept it reads Mix and R.
@@ -64,6 +69,11 @@ type Engine interface {
 
 	// Cast converts x to another dtype, rounding to nearest even.
 	Cast(x tensor.Tensor, to tensor.Dtype) (tensor.Tensor, error)
+
+	// Sum adds tensors of one shape and dtype in float32 or wider and rounds once.
+	// The gradients of a 16-bit node with several uses meet here, since the
+	// built-in Add does not know 16-bit dtypes. There is at least one term.
+	Sum(terms ...tensor.Tensor) (tensor.Tensor, error)
 }
 
 // MatMulRMSConfig holds the settings of MatMulRMS.

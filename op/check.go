@@ -1,0 +1,101 @@
+package op
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+
+	"github.com/mhc-go/mhc"
+	"github.com/mhc-go/mhc/op/fused"
+)
+
+// named is a node and the name that errors call it.
+type named struct {
+	name string
+	node *gorgonia.Node
+}
+
+// describeAll describes the operands of an operator.
+func describeAll(nodes ...named) ([]fused.Operand, error) {
+	all := make([]fused.Operand, len(nodes))
+	for i, n := range nodes {
+		var err error
+		if all[i], err = fused.OperandOf(n.name, n.node); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// wantStreams checks x [..., n, C] and returns its last two dimensions.
+func wantStreams(x fused.Operand) (lead tensor.Shape, n, channels int, err error) {
+	if err := wantStorage(x); err != nil {
+		return nil, 0, 0, err
+	}
+	if len(x.Shape) < 2 {
+		return nil, 0, 0, fmt.Errorf("%s has shape %v, want [..., streams, channels]", x.Name, x.Shape)
+	}
+	lead, last := splitLast(x.Shape, 2)
+	return lead, last[0], last[1], nil
+}
+
+func wantStorage(x fused.Operand) error {
+	return wantDtype(x, "", tensor.Float32, tensor.Float64, BFloat16, Float16)
+}
+
+// wantDtype checks a dtype; because, if any, says what asks for it.
+func wantDtype(o fused.Operand, because string, want ...tensor.Dtype) error {
+	if !slices.Contains(want, o.Dtype) {
+		return fmt.Errorf("%s is %v, want %v%s", o.Name, o.Dtype, orList(want), because)
+	}
+	return nil
+}
+
+// wantCoefficient checks that the dtype of o is that of the arithmetic with x.
+func wantCoefficient(o, x fused.Operand) error {
+	return wantDtype(o, where(x), arithmetic(x.Dtype))
+}
+
+func where(x fused.Operand) string { return fmt.Sprintf(" where %s is %v", x.Name, x.Dtype) }
+
+func orList(ts []tensor.Dtype) string {
+	s := fmt.Sprint(ts[0])
+	for i, t := range ts[1:] {
+		sep := ", "
+		if i == len(ts)-2 {
+			sep = " or "
+		}
+		s += sep + fmt.Sprint(t)
+	}
+	return s
+}
+
+// wantShape checks a shape; why says where its dimensions come from.
+func wantShape(o fused.Operand, why string, want ...int) error {
+	if !slices.Equal(o.Shape, want) {
+		return fmt.Errorf("%s has shape %v, want %v: %s", o.Name, o.Shape, tensor.Shape(want), why)
+	}
+	return nil
+}
+
+// wantPhi checks phi of tokens of k numbers with m columns.
+func wantPhi(phi, x fused.Operand, k, m int, layout mhc.PhiLayout) error {
+	if err := wantDtype(phi, where(x), slices.Compact([]tensor.Dtype{x.Dtype, arithmetic(x.Dtype)})...); err != nil {
+		return err
+	}
+	want := []int{k, m}
+	if layout == mhc.PhiMK {
+		slices.Reverse(want)
+	}
+	return wantShape(phi, fmt.Sprintf("K = %d numbers a token, M = %d columns, layout %v", k, m, layout), want...)
+}
+
+func wantEps(name string, eps float64) error {
+	if !(eps >= 0) || math.IsInf(eps, 1) {
+		return fmt.Errorf("%s is %v, want a finite number of 0 or more", name, eps)
+	}
+	return nil
+}

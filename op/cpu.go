@@ -1,0 +1,221 @@
+package op
+
+import (
+	"fmt"
+
+	"gorgonia.org/tensor"
+
+	"github.com/mhc-go/mhc"
+	"github.com/mhc-go/mhc/coeffs"
+	"github.com/mhc-go/mhc/dtype"
+	"github.com/mhc-go/mhc/rmsnorm"
+	"github.com/mhc-go/mhc/sinkhorn"
+	"github.com/mhc-go/mhc/streams"
+)
+
+// cpu computes the operators with the slice packages. S is the dtype of an
+// operator's first tensor, P of its second (phi, where there is one), A that of
+// the arithmetic: float64 where S is, else float32.
+type cpu[S, P dtype.Storage, A dtype.Float] struct{}
+
+// cpuFor returns the CPU's operators for the dtypes of an operator's tensors.
+func cpuFor(ts []tensor.Tensor) (Operators, error) {
+	s := ts[0].Dtype()
+	p := s
+	if len(ts) > 1 {
+		p = ts[1].Dtype()
+	}
+	switch {
+	case s == tensor.Float64 && p == s:
+		return cpu[float64, float64, float64]{}, nil
+	case s == tensor.Float32 && p == s:
+		return cpu[float32, float32, float32]{}, nil
+	case s == BFloat16 && p == s:
+		return cpu[dtype.BFloat16, dtype.BFloat16, float32]{}, nil
+	case s == BFloat16 && p == tensor.Float32:
+		return cpu[dtype.BFloat16, float32, float32]{}, nil
+	case s == Float16 && p == s:
+		return cpu[dtype.Float16, dtype.Float16, float32]{}, nil
+	case s == Float16 && p == tensor.Float32:
+		return cpu[dtype.Float16, float32, float32]{}, nil
+	}
+	return nil, fmt.Errorf("no CPU operator for tensors of %v and %v", s, p)
+}
+
+func (cpu[S, P, A]) Coeffs(in CoeffsInputs, cfg mhc.Config) (CoeffsOutputs, error) {
+	lead, n, channels := splitStreams(in.X)
+	var out CoeffsOutputs
+	kept := coeffs.Outputs[A]{
+		Pre:  alloc[A](&out.Pre, shapeOf(lead, n)),
+		Post: alloc[A](&out.Post, shapeOf(lead, n)),
+		Res:  alloc[A](&out.Res, shapeOf(lead, n, n)),
+		Mix:  alloc[A](&out.Mix, shapeOf(lead, cfg.Width())),
+		R:    alloc[A](&out.R, shapeOf(lead)),
+	}
+	return out, coeffs.Forward(kept, coeffsInputs[S, P, A](in), lead.TotalSize(), channels, cfg)
+}
+
+func (cpu[S, P, A]) CoeffsBackward(in CoeffsInputs, kept CoeffsOutputs, up CoeffsUpstream, cfg mhc.Config) (CoeffsGradients, error) {
+	lead, _, channels := splitStreams(in.X)
+	var out CoeffsGradients
+	grad := coeffs.Gradients[S, P, A]{
+		X:     alloc[S](&out.X, in.X.Shape()),
+		Phi:   alloc[P](&out.Phi, in.Phi.Shape()),
+		B:     alloc[A](&out.B, in.B.Shape()),
+		Alpha: alloc[A](&out.Alpha, in.Alpha.Shape()),
+	}
+	err := coeffs.Backward(grad,
+		coeffs.Upstream[A]{Pre: data[A](up.Pre), Post: data[A](up.Post), Res: data[A](up.Res)},
+		coeffsInputs[S, P, A](in),
+		coeffs.Outputs[A]{Mix: data[A](kept.Mix), R: data[A](kept.R)},
+		lead.TotalSize(), channels, cfg)
+	return out, err
+}
+
+func coeffsInputs[S, P dtype.Storage, A dtype.Float](in CoeffsInputs) coeffs.Inputs[S, P, A] {
+	return coeffs.Inputs[S, P, A]{X: data[S](in.X), Phi: data[P](in.Phi), B: data[A](in.B), Alpha: data[A](in.Alpha)}
+}
+
+func (cpu[S, P, A]) MatMulRMS(x, phi tensor.Tensor, cfg MatMulRMSConfig) (mix, r tensor.Tensor, err error) {
+	lead, d := matMulDims(x.Shape(), phi.Shape(), cfg)
+	m, rs := alloc[A](&mix, shapeOf(lead, d.M)), alloc[A](&r, shapeOf(lead))
+	return mix, r, rmsnorm.Forward(m, rs, data[S](x), data[P](phi), d, cfg.RMSEps)
+}
+
+func (cpu[S, P, A]) MatMulRMSBackward(x, phi, mix, r, dmix tensor.Tensor, cfg MatMulRMSConfig) (dx, dphi tensor.Tensor, err error) {
+	_, d := matMulDims(x.Shape(), phi.Shape(), cfg)
+	gx, gphi := alloc[S](&dx, x.Shape()), alloc[P](&dphi, phi.Shape())
+	return dx, dphi, rmsnorm.Backward(gx, gphi, data[S](x), data[P](phi), data[A](mix), data[A](r), data[A](dmix), d)
+}
+
+func (cpu[S, P, A]) Sinkhorn(logits tensor.Tensor, cfg sinkhorn.Config) (out tensor.Tensor, err error) {
+	p := alloc[A](&out, logits.Shape())
+	return out, sinkhorn.Forward(p, data[A](logits), squareSide(logits), cfg)
+}
+
+func (cpu[S, P, A]) SinkhornBackward(logits, dout tensor.Tensor, cfg sinkhorn.Config) (out tensor.Tensor, err error) {
+	d := alloc[A](&out, logits.Shape())
+	return out, sinkhorn.Backward(d, data[A](logits), data[A](dout), squareSide(logits), cfg)
+}
+
+func squareSide(t tensor.Tensor) int { return t.Shape()[t.Dims()-1] }
+
+func (cpu[S, P, A]) Pre(x, hpre tensor.Tensor) (out tensor.Tensor, err error) {
+	lead, _, channels := splitStreams(x)
+	o := alloc[S](&out, shapeOf(lead, channels))
+	return out, streams.Pre(o, data[S](x), data[A](hpre), dimsOf(x))
+}
+
+func (cpu[S, P, A]) PreBackward(x, hpre, g tensor.Tensor) (dx, dhpre tensor.Tensor, err error) {
+	gx, gh := alloc[S](&dx, x.Shape()), alloc[A](&dhpre, hpre.Shape())
+	return dx, dhpre, streams.PreBackward(gx, gh, data[S](x), data[A](hpre), data[S](g), dimsOf(x))
+}
+
+func (cpu[S, P, A]) PostRes(in PostResInputs, apply mhc.Apply) (out tensor.Tensor, err error) {
+	o := alloc[S](&out, in.X.Shape())
+	return out, streams.PostRes(o, data[S](in.X), data[S](in.F), data[A](in.HPost), data[A](in.HRes), dimsOf(in.X), apply)
+}
+
+func (cpu[S, P, A]) PostResBackward(in PostResInputs, g tensor.Tensor, apply mhc.Apply) (out PostResInputs, err error) {
+	grad := streams.PostResGradients[S, A]{
+		X:     alloc[S](&out.X, in.X.Shape()),
+		F:     alloc[S](&out.F, in.F.Shape()),
+		HPost: alloc[A](&out.HPost, in.HPost.Shape()),
+		HRes:  alloc[A](&out.HRes, in.HRes.Shape()),
+	}
+	return out, streams.PostResBackward(grad, data[S](in.X), data[S](in.F), data[A](in.HPost), data[A](in.HRes), data[S](g), dimsOf(in.X), apply)
+}
+
+func (cpu[S, P, A]) Streams(x tensor.Tensor, n int) (out tensor.Tensor, err error) {
+	lead, channels := splitLast(x.Shape(), 1)
+	o := alloc[S](&out, shapeOf(lead, n, channels[0]))
+	return out, streams.Expand(o, data[S](x), dimsOf(out))
+}
+
+func (cpu[S, P, A]) StreamsBackward(g tensor.Tensor) (out tensor.Tensor, err error) {
+	lead, _, channels := splitStreams(g)
+	d := alloc[S](&out, shapeOf(lead, channels))
+	return out, streams.ExpandBackward(d, data[S](g), dimsOf(g))
+}
+
+func (cpu[S, P, A]) Head(in HeadInputs, cfg mhc.HeadConfig) (out HeadOutputs, err error) {
+	lead, n, channels := splitStreams(in.X)
+	o := alloc[S](&out.Out, shapeOf(lead, channels))
+	kept := streams.HeadKept[A]{
+		Mix: alloc[A](&out.Mix, shapeOf(lead, n)),
+		R:   alloc[A](&out.R, shapeOf(lead)),
+	}
+	return out, streams.Head(o, kept, headInputs[S, P, A](in), dimsOf(in.X), cfg)
+}
+
+func (cpu[S, P, A]) HeadBackward(in HeadInputs, kept HeadOutputs, g tensor.Tensor, cfg mhc.HeadConfig) (out HeadInputs, err error) {
+	grad := streams.HeadInputs[S, P, A]{
+		X:     alloc[S](&out.X, in.X.Shape()),
+		Phi:   alloc[P](&out.Phi, in.Phi.Shape()),
+		B:     alloc[A](&out.B, in.B.Shape()),
+		Alpha: alloc[A](&out.Alpha, in.Alpha.Shape()),
+	}
+	k := streams.HeadKept[A]{Mix: data[A](kept.Mix), R: data[A](kept.R)}
+	return out, streams.HeadBackward(grad, headInputs[S, P, A](in), k, data[S](g), dimsOf(in.X), cfg)
+}
+
+func headInputs[S, P dtype.Storage, A dtype.Float](in HeadInputs) streams.HeadInputs[S, P, A] {
+	return streams.HeadInputs[S, P, A]{X: data[S](in.X), Phi: data[P](in.Phi), B: data[A](in.B), Alpha: data[A](in.Alpha)}
+}
+
+func (cpu[S, P, A]) Cast(x tensor.Tensor, to tensor.Dtype) (out tensor.Tensor, err error) {
+	wide := make([]A, x.Shape().TotalSize())
+	dtype.Widen(wide, data[S](x))
+	switch to {
+	case tensor.Float64:
+		dtype.Narrow(alloc[float64](&out, x.Shape()), wide)
+	case tensor.Float32:
+		dtype.Narrow(alloc[float32](&out, x.Shape()), wide)
+	case BFloat16:
+		dtype.Narrow(alloc[dtype.BFloat16](&out, x.Shape()), wide)
+	case Float16:
+		dtype.Narrow(alloc[dtype.Float16](&out, x.Shape()), wide)
+	default:
+		err = fmt.Errorf("cannot cast to %v", to)
+	}
+	return out, err
+}
+
+func (cpu[S, P, A]) Sum(terms ...tensor.Tensor) (out tensor.Tensor, err error) {
+	sum := make([]A, terms[0].Shape().TotalSize())
+	wide := make([]A, len(sum))
+	for _, t := range terms {
+		dtype.Widen(wide, data[S](t))
+		for i, v := range wide {
+			sum[i] += v
+		}
+	}
+	dtype.Narrow(alloc[S](&out, terms[0].Shape()), sum)
+	return out, nil
+}
+
+// alloc makes a tensor of zeros, stores it in t and returns its elements.
+func alloc[T dtype.Storage](t *tensor.Tensor, shape tensor.Shape) []T {
+	elements := make([]T, shape.TotalSize())
+	*t = tensor.New(tensor.WithShape(shape...), tensor.WithBacking(elements))
+	return elements
+}
+
+// data returns the elements of a contiguous tensor; nil for a nil one.
+func data[T dtype.Storage](t tensor.Tensor) []T {
+	if t == nil {
+		return nil
+	}
+	return t.Data().([]T)
+}
+
+// dimsOf are the sizes of x [..., n, C].
+func dimsOf(x tensor.Tensor) streams.Dims {
+	lead, n, channels := splitStreams(x)
+	return streams.Dims{Tokens: lead.TotalSize(), Streams: n, Channels: channels}
+}
+
+func splitStreams(x tensor.Tensor) (lead tensor.Shape, n, channels int) {
+	lead, last := splitLast(x.Shape(), 2)
+	return lead, last[0], last[1]
+}

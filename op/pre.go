@@ -1,0 +1,47 @@
+package op
+
+import (
+	"cmp"
+	"fmt"
+
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+
+	"github.com/mhc-go/mhc/op/fused"
+)
+
+// Pre reads the streams: out[c] = sum_i hpre[i] x[i,c], [..., C] of x's dtype
+// (arXiv 2512.24880, eq. 3: the layer's input H_pre x). x is [..., n, C],
+// float32, float64, BFloat16 or Float16; hpre is [..., n], float64 with a float64
+// x and else float32. One backward computes both gradients.
+//
+// It returns an error if the nodes are nil, of different graphs, one and the same,
+// or of the wrong shape or dtype.
+func Pre(x, hpre *gorgonia.Node) (*gorgonia.Node, error) {
+	const name = "mhc.Pre"
+	in, err := describeAll(named{"x", x}, named{"hpre", hpre})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	lead, n, channels, err := wantStreams(in[0])
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if err := cmp.Or(
+		wantShape(in[1], fmt.Sprintf("x has shape %v", in[0].Shape), shapeOf(lead, n)...),
+		wantCoefficient(in[1], in[0]),
+	); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return firstOutput(describe(fused.Operator{
+		Name:           name,
+		Inputs:         in,
+		Outputs:        []fused.Operand{{Name: "out", Dtype: in[0].Dtype, Shape: shapeOf(lead, channels)}},
+		BackwardInputs: []int{0, 1},
+	}, func(o Operators, in []tensor.Tensor) ([]tensor.Tensor, error) {
+		return results(o.Pre(in[0], in[1]))
+	}, func(o Operators, t fused.Tape) ([]tensor.Tensor, error) {
+		dx, dhpre, err := o.PreBackward(t.In[0], t.In[1], t.Up[0])
+		return []tensor.Tensor{dx, dhpre}, err
+	}), x, hpre)
+}
