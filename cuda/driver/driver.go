@@ -39,7 +39,8 @@ const (
 	L2CacheSize            Attribute = 38 // bytes
 	ComputeCapabilityMajor Attribute = 75
 	ComputeCapabilityMinor Attribute = 76
-	MaxSharedMemoryOptin   Attribute = 97 // bytes a block may ask for
+	SharedMemoryPerSM      Attribute = 81 // bytes
+	SharedMemoryPerBlock   Attribute = 97 // bytes, at most, that a block may ask for
 )
 
 // Launch is one kernel launch.
