@@ -13,11 +13,14 @@ type Config struct {
 	// columns and they alternate, so there are 2T-1 that end on Columns and 2T
 	// that end on Rows.
 	End Axis
-	// Iterations is T: 1 or more.
+	// Iterations is T: 1 to 65536.
 	Iterations int
-	// Eps is added to every sum before the division (and to the row softmax).
+	// Eps is added to every sum before the division (and to the row softmax): a
+	// finite number of 0 or more.
 	Eps float64
 }
+
+const maxIterations = 1 << 16
 
 // Start says what matrix the normalisations begin from.
 type Start int
@@ -25,7 +28,8 @@ type Start int
 const (
 	// RowSoftmax starts from the softmax over each row, plus Eps.
 	RowSoftmax Start = iota
-	// Exp starts from exp(A - the maximum of each column).
+	// Exp starts from exp(A - the maximum of each column). The first
+	// normalisation cancels the shift if Eps is 0.
 	Exp
 )
 
@@ -78,6 +82,9 @@ func (c Config) Validate() error {
 	}
 	if c.Iterations < 1 {
 		return fmt.Errorf("sinkhorn: Iterations is %d, want 1 or more", c.Iterations)
+	}
+	if c.Iterations > maxIterations {
+		return fmt.Errorf("sinkhorn: Iterations is %d, want %d or fewer", c.Iterations, maxIterations)
 	}
 	if !(c.Eps >= 0) || math.IsInf(c.Eps, 1) {
 		return fmt.Errorf("sinkhorn: Eps is %v, want a finite number of 0 or more", c.Eps)

@@ -1,0 +1,5 @@
+package lanes
+
+import "github.com/mhc-go/mhc/internal/tier"
+
+func float32Kernels(tier.Tier) *Kernels[float32] { return &portable32 }
