@@ -1,16 +1,25 @@
-// Package coeffs computes the coefficients of one mHC layer on plain slices:
-// the fused matmul and RMS of package rmsnorm, the sigmoids, and the Sinkhorn
-// projection of package sinkhorn, with one fused backward (arXiv 2512.24880, eq.
-// 14-19).
+// Package coeffs computes the coefficients of one mHC layer on plain slices
+// (arXiv 2512.24880, eq. 14-19). With K = n*C numbers a token and M = n*n + 2*n
+// columns:
+//
+//	mix, r = the matmul and RMS of package rmsnorm           [N, M], [N]
+//	h_pre  = sigmoid(alpha_pre * mix + b) + pre_eps          [N, n], columns 0..n of mix
+//	h_post = post_mult * sigmoid(alpha_post * mix + b)       [N, n], columns n..2n
+//	h_res  = Sinkhorn(alpha_res * mix + b)                   [N, n, n], the rest, row-major
+//
+// Everything behind the matmul is done block by block while mix is in cache: the
+// logits are never stored. The backward recomputes them from mix, the only part of
+// the forward's results, with r, that it needs.
+//
+// A result depends on the token alone, a sum over tokens on the shape alone: the
+// bits are the same whatever GOMAXPROCS is.
 package coeffs
 
 import (
-	"math"
-
 	"github.com/mhc-go/mhc"
 	"github.com/mhc-go/mhc/dtype"
+	"github.com/mhc-go/mhc/internal/parallel"
 	"github.com/mhc-go/mhc/rmsnorm"
-	"github.com/mhc-go/mhc/sinkhorn"
 )
 
 // Inputs are the operands of the coefficients. A is float64 where S is, else
@@ -34,11 +43,13 @@ type Outputs[A dtype.Float] struct {
 // Upstream holds the gradients of the loss by the coefficients. A nil one is
 // zero and its work is skipped.
 type Upstream[A dtype.Float] struct {
-	Pre, Post, Res []A
+	Pre  []A // [N, n]
+	Post []A // [N, n]
+	Res  []A // [N, n, n]
 }
 
-// Gradients of the loss by the inputs, in the inputs' layouts. A nil X or Phi is
-// not computed.
+// Gradients of the loss by the inputs, in the inputs' layouts. A nil one is not
+// computed.
 type Gradients[S, P dtype.Storage, A dtype.Float] struct {
 	X     []S
 	Phi   []P
@@ -48,86 +59,76 @@ type Gradients[S, P dtype.Storage, A dtype.Float] struct {
 
 // Forward computes the coefficients of tokens tokens of cfg.Streams streams of
 // channels channels. A nil Pre, Post or Res of out is not computed; Mix and R
-// always are.
+// always are. No tokens are valid: nothing is written. An error names the setting
+// or the argument that is wrong, and then nothing is written.
 func Forward[S, P dtype.Storage, A dtype.Float](out Outputs[A], in Inputs[S, P, A], tokens, channels int, cfg mhc.Config) error {
-	n, m := cfg.Streams, cfg.Width()
-	if err := rmsnorm.Forward(out.Mix, out.R, in.X, in.Phi, dims(tokens, channels, cfg), cfg.RMSEps); err != nil {
+	s, err := sizesOf(tokens, channels, cfg)
+	if err != nil {
 		return err
 	}
-	logits := make([]A, tokens*m)
-	toLogits(logits, out.Mix, in.B, in.Alpha, n)
-	res := make([]A, 0, tokens*n*n)
-	for t := range tokens {
-		l := logits[t*m : (t+1)*m]
-		for i := range n {
-			if out.Pre != nil {
-				out.Pre[t*n+i] = sigmoid(l[i]) + A(cfg.PreEps)
-			}
-			if out.Post != nil {
-				out.Post[t*n+i] = A(cfg.PostMult) * sigmoid(l[n+i])
-			}
-		}
-		res = append(res, l[2*n:]...)
+	if err := check(append(inputs(in, s),
+		required("Mix", out.Mix, s.mix), required("R", out.R, s.tokens),
+		optional("Pre", out.Pre, s.vector), optional("Post", out.Post, s.vector), optional("Res", out.Res, s.res))); err != nil {
+		return err
 	}
-	if out.Res == nil {
+	if err := rmsnorm.Forward(out.Mix, out.R, in.X, in.Phi, s.dims(cfg), cfg.RMSEps); err != nil {
+		return err
+	}
+	if out.Pre == nil && out.Post == nil && out.Res == nil {
 		return nil
 	}
-	return sinkhorn.Forward(out.Res, res, n, cfg.Sinkhorn)
+	parallel.Blocks(tokens, projection(cfg).Chunk(), func(_, lo, hi int) {
+		newBlock(in.B, in.Alpha, cfg, false).forward(out, lo, hi)
+	})
+	return nil
 }
 
 // Backward computes the gradients of the inputs from up and from out.Mix and
-// out.R, the only parts of the forward's outputs that it reads.
+// out.R, the only parts of the forward's results that it reads. Without any
+// upstream gradient, and without tokens, the parameters' gradients are zero, and
+// so is X's. An error names the setting or the argument that is wrong, and then
+// nothing is written.
 func Backward[S, P dtype.Storage, A dtype.Float](grad Gradients[S, P, A], up Upstream[A], in Inputs[S, P, A], out Outputs[A], tokens, channels int, cfg mhc.Config) error {
-	n, m := cfg.Streams, cfg.Width()
-	logits, g := make([]A, tokens*m), make([]A, tokens*m)
-	toLogits(logits, out.Mix, in.B, in.Alpha, n)
-	res, dres := make([]A, tokens*n*n), make([]A, tokens*n*n)
-	for t := range tokens {
-		copy(res[t*n*n:], logits[t*m+2*n:(t+1)*m])
+	s, err := sizesOf(tokens, channels, cfg)
+	if err != nil {
+		return err
 	}
-	if up.Res != nil {
-		if err := sinkhorn.Backward(dres, res, up.Res, n, cfg.Sinkhorn); err != nil {
+	if err := check(append(inputs(in, s),
+		required("Mix", out.Mix, s.mix), required("R", out.R, s.tokens),
+		optional("upstream Pre", up.Pre, s.vector), optional("upstream Post", up.Post, s.vector), optional("upstream Res", up.Res, s.res),
+		optional("gradient X", grad.X, s.x), optional("gradient Phi", grad.Phi, s.phi),
+		optional("gradient B", grad.B, s.m), optional("gradient Alpha", grad.Alpha, 3))); err != nil {
+		return err
+	}
+	if up.Pre == nil && up.Post == nil && up.Res == nil {
+		clear(grad.X)
+		clear(grad.Phi)
+		clear(grad.B)
+		clear(grad.Alpha)
+		return nil
+	}
+	dmix := make([]A, s.mix)
+	chunk := projection(cfg).Chunk()
+	sums := make([][]float64, (tokens+chunk-1)/chunk)
+	parallel.Blocks(tokens, chunk, func(c, lo, hi int) {
+		sums[c] = newBlock(in.B, in.Alpha, cfg, true).backward(dmix, up, out.Mix, lo, hi)
+	})
+	total := make([]float64, s.m+3)
+	for _, sum := range sums {
+		for i, v := range sum {
+			total[i] += v
+		}
+	}
+	if grad.X != nil || grad.Phi != nil {
+		if err := rmsnorm.Backward(grad.X, grad.Phi, in.X, in.Phi, out.Mix, out.R, dmix, s.dims(cfg)); err != nil {
 			return err
 		}
 	}
-	db, dalpha := make([]float64, m), make([]float64, 3)
-	for t := range tokens {
-		l, g := logits[t*m:(t+1)*m], g[t*m:(t+1)*m]
-		for i := range n {
-			if up.Pre != nil {
-				s := sigmoid(l[i])
-				g[i] = up.Pre[t*n+i] * s * (1 - s)
-			}
-			if up.Post != nil {
-				s := sigmoid(l[n+i])
-				g[n+i] = up.Post[t*n+i] * A(cfg.PostMult) * s * (1 - s)
-			}
-		}
-		copy(g[2*n:], dres[t*n*n:(t+1)*n*n])
-		for j := range g {
-			a := group(j, n)
-			db[j] += float64(g[j])
-			dalpha[a] += float64(g[j]) * float64(out.Mix[t*m+j])
-			g[j] *= in.Alpha[a]
-		}
+	if grad.B != nil {
+		dtype.Narrow(grad.B, total[:s.m])
 	}
-	dtype.Narrow(grad.B, db)
-	dtype.Narrow(grad.Alpha, dalpha)
-	return rmsnorm.Backward(grad.X, grad.Phi, in.X, in.Phi, out.Mix, out.R, g, dims(tokens, channels, cfg))
-}
-
-func dims(tokens, channels int, cfg mhc.Config) rmsnorm.Dims {
-	return rmsnorm.Dims{Tokens: tokens, K: cfg.Streams * channels, M: cfg.Width(), Transposed: cfg.Phi == mhc.PhiMK}
-}
-
-// group is the index in alpha of column j.
-func group(j, n int) int { return min(j/n, 2) }
-
-func toLogits[A dtype.Float](logits, mix, b, alpha []A, n int) {
-	for i, v := range mix {
-		j := i % len(b)
-		logits[i] = alpha[group(j, n)]*v + b[j]
+	if grad.Alpha != nil {
+		dtype.Narrow(grad.Alpha, total[s.m:])
 	}
+	return nil
 }
-
-func sigmoid[A dtype.Float](x A) A { return A(1 / (1 + math.Exp(-float64(x)))) }
