@@ -1,0 +1,583 @@
+// Command matmul generates the vector kernels of internal/kernel/matmul. Each
+// comes for two instruction sets and two types of number, from one function here,
+// and equals the portable kernel of its name.
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	. "github.com/mmcloughlin/avo/reg"
+)
+
+// As in internal/kernel/matmul.
+const (
+	rows      = 6
+	cols      = 4
+	strip     = 64
+	scaleStep = 16
+)
+
+func main() {
+	for _, n := range []number{float32s, float64s} {
+		for _, v := range []vectors{avx2, avx512} {
+			t := target{n, v}
+			t.dot()
+			t.outer()
+			t.expand()
+			t.scale()
+		}
+		target{n, avx2}.transpose()
+	}
+	Generate()
+}
+
+// number is a type of number.
+type number struct {
+	name, suffix string
+	size         int
+}
+
+var (
+	float32s = number{"float32", "F32", 4}
+	float64s = number{"float64", "F64", 8}
+)
+
+// vectors is an instruction set's vectors.
+type vectors struct {
+	name  string
+	bytes int
+	regs  []VecPhysical
+}
+
+var (
+	avx2   = vectors{"AVX2", 32, []VecPhysical{Y0, Y1, Y2, Y3, Y4, Y5, Y6, Y7, Y8, Y9, Y10, Y11, Y12, Y13, Y14, Y15}}
+	avx512 = vectors{"AVX512", 64, []VecPhysical{
+		Z0, Z1, Z2, Z3, Z4, Z5, Z6, Z7, Z8, Z9, Z10, Z11, Z12, Z13, Z14, Z15,
+		Z16, Z17, Z18, Z19, Z20, Z21, Z22, Z23, Z24, Z25, Z26, Z27, Z28, Z29, Z30, Z31}}
+)
+
+// target is what one version of the kernels is generated for.
+type target struct {
+	number
+	vectors
+}
+
+func (t target) double() bool { return t.size == 8 }
+func (t target) wide() bool   { return t.vectors.bytes == 64 }
+
+// lanes is how many numbers a vector holds.
+func (t target) lanes() int { return t.vectors.bytes / t.size }
+
+// pick calls the instruction for float32 or that for float64.
+func (t target) pick(single, double func(...Op), ops ...Op) {
+	if t.double() {
+		double(ops...)
+	} else {
+		single(ops...)
+	}
+}
+
+func (t target) move(from, to Op)      { t.pick(VMOVUPS, VMOVUPD, from, to) }
+func (t target) broadcast(from, to Op) { t.pick(VBROADCASTSS, VBROADCASTSD, from, to) }
+func (t target) add(a, b, to Op)       { t.pick(VADDPS, VADDPD, a, b, to) }
+func (t target) mul(a, b, to Op)       { t.pick(VMULPS, VMULPD, a, b, to) }
+func (t target) fma(a, b, to Op)       { t.pick(VFMADD231PS, VFMADD231PD, a, b, to) }
+func (t target) zero(v Op)             { t.pick(VXORPS, VXORPD, v, v, v) }
+
+// begin starts a kernel. Arguments are [matmul.Kernels]'s, with A the number.
+func (t target) begin(name, args string) {
+	TEXT(name+t.suffix+t.vectors.name, NOSPLIT, fmt.Sprintf("func("+args+")", t.number.name))
+	Doc(fmt.Sprintf("%s%s%s is %sGo for %s with %s.", name, t.suffix, t.vectors.name, name, t.number.name, t.vectors.name))
+	Pragma("noescape")
+}
+
+func (t target) end() {
+	VZEROUPPER()
+	RET()
+}
+
+// base loads the address of a slice argument.
+func base(name string) Register { return Load(Param(name).Base(), GP64()) }
+
+func value(name string) Register { return Load(Param(name), GP64()) }
+
+// bytes loads a number of numbers, and turns it into bytes.
+func (t target) count(name string) Register {
+	r := value(name)
+	SHLQ(Imm(map[int]uint64{4: 2, 8: 3}[t.size]), r)
+	return r
+}
+
+// copyOf returns a register of its own with the value of r.
+func copyOf(r Register) GPVirtual {
+	to := GP64()
+	MOVQ(r, to)
+	return to
+}
+
+// times returns n*r, n from 2 to 4.
+func times(n int, r Register) GPVirtual {
+	to := GP64()
+	switch n {
+	case 2:
+		LEAQ(Mem{Base: r, Index: r, Scale: 1}, to)
+	case 3:
+		LEAQ(Mem{Base: r, Index: r, Scale: 2}, to)
+	case 4:
+		LEAQ(Mem{Index: r, Scale: 4}, to)
+	}
+	return to
+}
+
+// offset returns the address r + by.
+func offset(r, by Register) GPVirtual {
+	to := GP64()
+	LEAQ(Mem{Base: r, Index: by, Scale: 1}, to)
+	return to
+}
+
+// threes addresses rows of a matrix by one pointer to every third.
+type threes struct {
+	at     []Register
+	stride Register
+}
+
+func newThrees(at, stride Register, n int) threes {
+	m := threes{[]Register{at}, stride}
+	if n > 3 {
+		by := times(3, stride)
+		for i := 3; i < n; i += 3 {
+			m.at = append(m.at, offset(m.at[len(m.at)-1], by))
+		}
+	}
+	return m
+}
+
+func (m threes) row(i int) Mem {
+	a := Mem{Base: m.at[i/3]}
+	if i%3 > 0 {
+		a = a.Idx(m.stride, uint8(i%3))
+	}
+	return a
+}
+
+func (m threes) advance(by Op) {
+	for _, r := range m.at {
+		ADDQ(by, r)
+	}
+}
+
+func (m threes) retreat(by Op) {
+	for _, r := range m.at {
+		SUBQ(by, r)
+	}
+}
+
+// four addresses four rows.
+type four struct{ at, stride, triple Register }
+
+func newFour(at, stride Register) four { return four{at, stride, times(3, stride)} }
+
+func (m four) row(i int) Mem {
+	switch i {
+	case 0:
+		return Mem{Base: m.at}
+	case 3:
+		return Mem{Base: m.at, Index: m.triple, Scale: 1}
+	}
+	return Mem{Base: m.at, Index: m.stride, Scale: uint8(i)}
+}
+
+// loop repeats body n times, at least once; it uses n up.
+func loop(label string, n Register, body func()) {
+	Label(label)
+	body()
+	DECQ(n)
+	JNZ(LabelRef(label))
+}
+
+func (t target) dot() {
+	t.begin("dot", "c, x []%[1]s, ldx int, phi []%[1]s, m, w int")
+	c, x, ldx, phi, m, w := base("c"), base("x"), t.count("ldx"), base("phi"), t.count("m"), t.count("w")
+	p := newFour(phi, w)
+	groups := copyOf(m)
+	SHRQ(Imm(uint64(map[int]int{4: 4, 8: 5}[t.size])), groups)
+	xs := newThrees(x, ldx, rows)
+
+	// Six rows at a time where there are registers for their sums, else three.
+	high := rows
+	if !t.wide() {
+		high = rows / 2
+	}
+	loop("columns", groups, func() {
+		for r := 0; r < rows; r += high {
+			acc := t.regs[:high*cols]
+			rest := t.regs[high*cols:]
+			for _, a := range acc {
+				t.zero(a)
+			}
+			n := copyOf(w)
+			SHRQ(Imm(uint64(map[int]int{32: 5, 64: 6}[t.vectors.bytes])), n)
+			step := U32(t.vectors.bytes)
+			loop(fmt.Sprintf("row%d", r), n, func() {
+				if t.wide() {
+					for j := range cols {
+						t.move(p.row(j), rest[j])
+					}
+					for i := range high {
+						v := rest[cols+i%(len(rest)-cols)]
+						t.move(xs.row(r+i), v)
+						for j := range cols {
+							t.fma(rest[j], v, acc[i*cols+j])
+						}
+					}
+				} else {
+					for i := range high {
+						t.move(xs.row(r+i), rest[i])
+					}
+					for j := range cols {
+						t.move(p.row(j), rest[high])
+						for i := range high {
+							t.fma(rest[high], rest[i], acc[i*cols+j])
+						}
+					}
+				}
+				ADDQ(step, xs.at[r/3])
+				if high == rows {
+					ADDQ(step, xs.at[1])
+				}
+				ADDQ(step, p.at)
+			})
+			SUBQ(w, p.at)
+			SUBQ(w, xs.at[r/3])
+			if high == rows {
+				SUBQ(w, xs.at[1])
+			}
+			to := copyOf(c)
+			for i := range high {
+				t.sumFour(acc[i*cols:][:cols], rest[0], Mem{Base: to})
+				if i+1 < high {
+					ADDQ(m, to)
+				}
+			}
+			if r+high < rows {
+				Comment("the next rows of c")
+				LEAQ(Mem{Base: to, Index: m, Scale: 1}, c)
+			} else if high < rows {
+				SUBQ(times(3, m), c)
+			}
+		}
+		ADDQ(U32(cols*t.size), c)
+		LEAQ(Mem{Base: p.at, Index: w, Scale: 4}, p.at.(GPVirtual))
+	})
+	t.end()
+}
+
+// sumFour adds the sums of the numbers in each of four vectors to the four
+// numbers at to.
+func (t target) sumFour(v []VecPhysical, spare VecPhysical, to Mem) {
+	pairs := func(a, b VecPhysical) { // a becomes sums of a and b in turn
+		if t.double() {
+			VUNPCKHPD(b, a, spare)
+			VUNPCKLPD(b, a, a)
+		} else {
+			VUNPCKHPS(b, a, spare)
+			VUNPCKLPS(b, a, a)
+		}
+		t.add(spare, a, a)
+	}
+	pairs(v[0], v[1])
+	pairs(v[2], v[3])
+	y0, y2, ys := v[0].AsY(), v[2].AsY(), spare.AsY()
+	x0, xs := v[0].AsX(), spare.AsX()
+	if t.double() {
+		if t.wide() {
+			for _, i := range []int{0, 2} {
+				VEXTRACTF64X4(Imm(1), v[i], ys)
+				VADDPD(ys, v[i].AsY(), v[i].AsY())
+			}
+		}
+		// [0 1 | 0 1] and [2 3 | 2 3]
+		if t.wide() { // registers past Y15
+			VSHUFF64X2(Imm(3), y2, y0, ys)
+			VSHUFF64X2(Imm(0), y2, y0, y0)
+		} else {
+			VPERM2F128(Imm(0x31), y2, y0, ys)
+			VPERM2F128(Imm(0x20), y2, y0, y0)
+		}
+		VADDPD(ys, y0, y0)
+		VADDPD(to, y0, y0)
+		VMOVUPD(y0, to)
+		return
+	}
+	VUNPCKHPD(v[2], v[0], spare)
+	VUNPCKLPD(v[2], v[0], v[0])
+	t.add(spare, v[0], v[0])
+	if t.wide() {
+		VEXTRACTF64X4(Imm(1), v[0], ys)
+		VADDPS(ys, y0, y0)
+		VEXTRACTF32X4(Imm(1), y0, xs)
+	} else {
+		VEXTRACTF128(Imm(1), y0, xs)
+	}
+	VADDPS(xs, x0, x0)
+	VADDPS(to, x0, x0)
+	VMOVUPS(x0, to)
+}
+
+func (t target) outer() {
+	t.begin("outer", "d []%[1]s, w int, x []%[1]s, ldx int, g []%[1]s, m, rows int")
+	d, w, x, ldx, g, m := base("d"), t.count("w"), base("x"), t.count("ldx"), base("g"), t.count("m")
+	ds := newFour(d, w)
+	across := len(t.regs) / 2 / cols // vectors of a row of the tile
+	strips := GP64()
+	MOVQ(U32(strip/(across*t.lanes())), strips)
+	loop("strip", strips, func() {
+		to := four{copyOf(d), ds.stride, ds.triple}
+		from := copyOf(g)
+		groups := copyOf(m)
+		SHRQ(Imm(uint64(map[int]int{4: 4, 8: 5}[t.size])), groups)
+		loop("columns", groups, func() {
+			acc, v := t.regs[:across*cols], t.regs[across*cols:]
+			for _, a := range acc {
+				t.zero(a)
+			}
+			n := value("rows")
+			at, f := copyOf(x), copyOf(from)
+			loop("token", n, func() {
+				for i := range across {
+					t.move(Mem{Base: at, Disp: i * t.vectors.bytes}, v[i])
+				}
+				for j := range cols {
+					s := v[across+j%(len(v)-across)]
+					t.broadcast(Mem{Base: f, Disp: j * t.size}, s)
+					for i := range across {
+						t.fma(v[i], s, acc[j*across+i])
+					}
+				}
+				ADDQ(ldx, at)
+				ADDQ(m, f)
+			})
+			for j := range cols {
+				for i := range across {
+					a := acc[j*across+i]
+					place := to.row(j).Offset(i * t.vectors.bytes)
+					t.add(place, a, a)
+					t.move(a, place)
+				}
+			}
+			LEAQ(Mem{Base: to.at, Index: to.stride, Scale: 4}, to.at.(GPVirtual))
+			ADDQ(U32(cols*t.size), from)
+		})
+		step := U32(across * t.vectors.bytes)
+		ADDQ(step, d)
+		ADDQ(step, x)
+	})
+	t.end()
+}
+
+func (t target) expand() {
+	t.begin("expand", "x []%[1]s, ldx int, b, g, phi []%[1]s, m, w, rows int")
+	x, ldx, b, g, phi, m, w := base("x"), t.count("ldx"), base("b"), base("g"), base("phi"), t.count("m"), t.count("w")
+	xs, gs := newThrees(x, ldx, rows), newThrees(g, m, rows)
+	across := 4 // vectors of a row of the tile
+	if !t.wide() {
+		across = 2
+	}
+	acc, v := t.regs[:rows*across], t.regs[rows*across:]
+	groups := value("rows")
+	width := U32(strip * t.size)
+	Label("rows")
+	strips := GP64()
+	MOVQ(U32(strip/(across*t.lanes())), strips)
+	loop("strip", strips, func() {
+		for r := range rows {
+			t.broadcast(Mem{Base: b, Disp: r * t.size}, v[0])
+			for i := range across {
+				t.mul(xs.row(r).Offset(i*t.vectors.bytes), v[0], acc[r*across+i])
+			}
+		}
+		n := copyOf(m)
+		SHRQ(Imm(map[int]uint64{4: 2, 8: 3}[t.size]), n)
+		p := copyOf(phi)
+		loop("column", n, func() {
+			for i := range across {
+				t.move(Mem{Base: p, Disp: i * t.vectors.bytes}, v[i])
+			}
+			for r := range rows {
+				s := v[across+r%(len(v)-across)]
+				t.broadcast(gs.row(r), s)
+				for i := range across {
+					t.fma(v[i], s, acc[r*across+i])
+				}
+			}
+			gs.advance(U32(t.size))
+			ADDQ(w, p)
+		})
+		gs.retreat(m)
+		for r := range rows {
+			for i := range across {
+				t.move(acc[r*across+i], xs.row(r).Offset(i*t.vectors.bytes))
+			}
+		}
+		step := U32(across * t.vectors.bytes)
+		xs.advance(step)
+		ADDQ(step, phi)
+	})
+	SUBQ(width, phi)
+	xs.retreat(width)
+	for range rows {
+		xs.advance(ldx)
+		gs.advance(m)
+	}
+	ADDQ(U32(rows*t.size), b)
+	SUBQ(U32(rows), groups)
+	JNZ(LabelRef("rows"))
+	t.end()
+}
+
+func (t target) scale() {
+	t.begin("scale", "dst []%[1]s, ldd int, src []%[1]s, lds int, factor, squares []%[1]s, rows, n int")
+	dst, ldd, src, lds := base("dst"), t.count("ldd"), base("src"), t.count("lds")
+	factor, squares, tokens, n := base("factor"), base("squares"), value("rows"), value("n")
+	const sums = 4
+	acc, f, tmp := t.regs[:sums], t.regs[sums], t.regs[sums+1:]
+	// some multiplies and squares the next numbers.
+	some := func(from, to Register, numbers int) {
+		for i := range numbers / t.lanes() {
+			v, at := tmp[i%len(tmp)], i*t.vectors.bytes
+			t.move(Mem{Base: from, Disp: at}, v)
+			t.fma(v, v, acc[i%sums])
+			t.mul(v, f, v)
+			t.move(v, Mem{Base: to, Disp: at})
+		}
+		ADDQ(U32(numbers*t.size), from)
+		ADDQ(U32(numbers*t.size), to)
+	}
+	loop("token", tokens, func() {
+		for _, a := range acc {
+			t.zero(a)
+		}
+		t.broadcast(Mem{Base: factor}, f)
+		from, to := copyOf(src), copyOf(dst)
+		many, few := copyOf(n), copyOf(n)
+		block := max(scaleStep, sums*t.lanes())
+		SHRQ(Imm(uint64(map[int]int{16: 4, 32: 5, 64: 6}[block])), many)
+		JZ(LabelRef("rest"))
+		loop("block", many, func() { some(from, to, block) })
+		Label("rest")
+		if block > scaleStep {
+			ANDQ(U32(block-1), few)
+			SHRQ(Imm(4), few)
+			JZ(LabelRef("sum"))
+			loop("step", few, func() { some(from, to, scaleStep) })
+			Label("sum")
+		}
+		t.add(acc[1], acc[0], acc[0])
+		t.add(acc[3], acc[2], acc[2])
+		t.add(acc[2], acc[0], acc[0])
+		t.sum(acc[0], acc[1])
+		if t.double() {
+			VMOVSD(acc[0].AsX(), Mem{Base: squares})
+		} else {
+			VMOVSS(acc[0].AsX(), Mem{Base: squares})
+		}
+		ADDQ(lds, src)
+		ADDQ(ldd, dst)
+		ADDQ(U32(t.size), factor)
+		ADDQ(U32(t.size), squares)
+	})
+	t.end()
+}
+
+// sum leaves the sum of a vector in its lowest place.
+func (t target) sum(v, spare VecPhysical) {
+	if t.wide() {
+		VEXTRACTF64X4(Imm(1), v, spare.AsY())
+		t.add(spare.AsY(), v.AsY(), v.AsY())
+	}
+	VEXTRACTF128(Imm(1), v.AsY(), spare.AsX())
+	t.add(spare.AsX(), v.AsX(), v.AsX())
+	VPERMILPD(Imm(1), v.AsX(), spare.AsX())
+	t.add(spare.AsX(), v.AsX(), v.AsX())
+	if !t.double() {
+		VMOVSHDUP(v.AsX(), spare.AsX())
+		VADDPS(spare.AsX(), v.AsX(), v.AsX())
+	}
+}
+
+// transpose writes blocks of one vector by one vector, as many as 8 by 8 numbers
+// have.
+func (t target) transpose() {
+	t.begin("transpose", "dst []%[1]s, ldd int, src []%[1]s, lds, rows, cols int")
+	dst, ldd, src, lds, down, across := base("dst"), t.count("ldd"), base("src"), t.count("lds"), value("rows"), value("cols")
+	n := t.lanes()
+	Label("down")
+	to, left := copyOf(dst), copyOf(across)
+	from := copyOf(src)
+	Label("across")
+	in, out := newThrees(from, lds, n), newThrees(to, ldd, n)
+	if t.double() {
+		transpose4(in, out)
+	} else {
+		transpose8(in, out)
+	}
+	ADDQ(U32(t.vectors.bytes), from)
+	for range n {
+		ADDQ(ldd, to)
+	}
+	SUBQ(U32(n), left)
+	JNZ(LabelRef("across"))
+	for range n {
+		ADDQ(lds, src)
+	}
+	ADDQ(U32(t.vectors.bytes), dst)
+	SUBQ(U32(n), down)
+	JNZ(LabelRef("down"))
+	t.end()
+}
+
+func transpose4(in, out threes) {
+	y := []VecPhysical{Y0, Y1, Y2, Y3, Y4, Y5, Y6, Y7}
+	for i := range 4 {
+		VMOVUPD(in.row(i), y[i])
+	}
+	for i := 0; i < 4; i += 2 {
+		VUNPCKLPD(y[i+1], y[i], y[4+i])
+		VUNPCKHPD(y[i+1], y[i], y[5+i])
+	}
+	for i := range 2 {
+		VPERM2F128(Imm(0x20), y[6+i], y[4+i], y[i])
+		VPERM2F128(Imm(0x31), y[6+i], y[4+i], y[2+i])
+	}
+	for i := range 4 {
+		VMOVUPD(y[i], out.row(i))
+	}
+}
+
+func transpose8(in, out threes) {
+	a := []VecPhysical{Y0, Y1, Y2, Y3, Y4, Y5, Y6, Y7}
+	b := []VecPhysical{Y8, Y9, Y10, Y11, Y12, Y13, Y14, Y15}
+	for i := range 8 {
+		VMOVUPS(in.row(i), a[i])
+	}
+	for i := 0; i < 8; i += 2 {
+		VUNPCKLPS(a[i+1], a[i], b[i])
+		VUNPCKHPS(a[i+1], a[i], b[i+1])
+	}
+	for i := 0; i < 8; i += 4 {
+		for j := range 2 {
+			VUNPCKLPD(b[i+j+2], b[i+j], a[i+2*j])
+			VUNPCKHPD(b[i+j+2], b[i+j], a[i+2*j+1])
+		}
+	}
+	for i := range 4 {
+		VPERM2F128(Imm(0x20), a[i+4], a[i], b[i])
+		VPERM2F128(Imm(0x31), a[i+4], a[i], b[i+4])
+	}
+	for i := range 8 {
+		VMOVUPS(b[i], out.row(i))
+	}
+}
