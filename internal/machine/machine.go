@@ -51,7 +51,8 @@ type Result struct {
 	Gradients []gorgonia.Value // by Program.Inputs, where there is a loss
 }
 
-// Machine runs a program, any number of times.
+// Machine runs a program, any number of times; but a Lisp only once where the
+// graph has a Reshape, which changes the value of its operand.
 type Machine struct {
 	kind    Kind
 	program Program

@@ -245,7 +245,7 @@ func TestRefusals(t *testing.T) {
 		"input x is nil":                       {ok, []gradcheck.Input{{Name: "x"}}, gradcheck.Config{}},
 		"input x is float32, want float64":     {ok, []gradcheck.Input{{Name: "x", Value: tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(2))}}, gradcheck.Config{}},
 		"input x is not contiguous":            {ok, []gradcheck.Input{{Name: "x", Value: sliced.(*tensor.Dense)}}, gradcheck.Config{}},
-		"Machines holds Kind(7)":            {ok, []gradcheck.Input{x}, gradcheck.Config{Machines: []gradcheck.Machine{7}}},
+		"Machines holds Kind(7)":               {ok, []gradcheck.Input{x}, gradcheck.Config{Machines: []gradcheck.Machine{7}}},
 		"Directions is -1":                     {ok, []gradcheck.Input{x}, gradcheck.Config{Directions: -1}},
 		"Step is -1 and Tolerance 1e-06":       {ok, []gradcheck.Input{x}, gradcheck.Config{Step: -1}},
 		"Tolerance NaN, want positive numbers": {ok, []gradcheck.Input{x}, gradcheck.Config{Tolerance: math.NaN()}},

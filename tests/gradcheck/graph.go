@@ -124,8 +124,9 @@ func (f *loss) difference(i int, v []float64, step float64) (d, noise float64, e
 	return (at[0] - at[1]) / (2 * step), noise, nil
 }
 
-// differentiate computes the gradients of the inputs on a machine, twice: an op
-// with state of its own tells. It checks what can be without differences.
+// differentiate computes the gradients of the inputs on a machine, and checks
+// what can be without differences. A Tape runs twice: an op with state of its own
+// tells. (A LispMachine cannot run a graph with a Reshape again.)
 func differentiate(m Machine, build Build, inputs []Input, want float64, opts []gorgonia.VMOpt) (gradients, error) {
 	gr, err := newGraph(build, inputs)
 	if err != nil {
@@ -139,6 +140,9 @@ func differentiate(m Machine, build Build, inputs []Input, want float64, opts []
 	first, err := gr.gradients(vm, want)
 	if err != nil {
 		return nil, err
+	}
+	if m == Lisp {
+		return first, nil
 	}
 	again, err := gr.gradients(vm, want)
 	if err != nil {

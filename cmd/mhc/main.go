@@ -1,0 +1,70 @@
+// Command mhc checks and measures this build of the mHC operators.
+//
+//	mhc verify DIR|FILE...   compare with reference values of another framework
+//	mhc info                 version, CPU features, devices
+//
+// Every command has -h. The exit status is 0, 1 for a check that failed, and 2
+// for arguments or files that cannot be used.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/mhc-go/mhc/internal/cli"
+	"github.com/mhc-go/mhc/internal/device"
+)
+
+type commands struct {
+	Verify verifyCommand `cmd:"" help:"Compare this build with reference values of another framework."`
+	Info   infoCommand   `cmd:"" help:"Show the version, the CPU features in use and the devices."`
+}
+
+// errFailed is a check that did not hold; it has been reported.
+var errFailed = errors.New("failed")
+
+// streams are where a command writes.
+type streams struct{ out, err io.Writer }
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run runs one command line and returns the exit status.
+func run(args []string, stdout, stderr io.Writer) (status int) {
+	type exit int // raised by kong after -h
+	defer func() {
+		if p := recover(); p != nil {
+			code, ok := p.(exit)
+			if !ok {
+				panic(p)
+			}
+			status = int(code)
+		}
+	}()
+	parser, err := kong.New(&commands{},
+		kong.Name("mhc"),
+		kong.Description("Check and measure this build of the mHC operators for Gorgonia."),
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(code int) { panic(exit(code)) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.Vars{"devices": joined(device.Names())},
+	)
+	if err != nil {
+		panic(err) // the commands' tags are wrong
+	}
+	ctx, err := parser.Parse(cli.LongFlags(args))
+	if err == nil {
+		err = ctx.Run(streams{stdout, stderr})
+	}
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errFailed):
+		return 1
+	}
+	fmt.Fprintln(stderr, "mhc:", err)
+	return 2
+}

@@ -1,0 +1,161 @@
+package golden
+
+import (
+	"fmt"
+	"math"
+
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+
+	"github.com/mhc-go/mhc/dtype"
+	"github.com/mhc-go/mhc/internal/device"
+	"github.com/mhc-go/mhc/internal/machine"
+	"github.com/mhc-go/mhc/op"
+)
+
+// run is one file on one machine in one dtype, and what came out.
+type run struct {
+	file    *file
+	machine machine.Kind
+	device  *device.Device
+	dtype   tensor.Dtype // of the streams
+	rows    []Row
+}
+
+// storage is an input node of the streams' kind, as it is stored or widened.
+func (r *run) storage(g *gorgonia.ExprGraph, name string) (*gorgonia.Node, error) {
+	t, err := r.file.tensor(name)
+	if err != nil {
+		return nil, err
+	}
+	if r.dtype != tensor.Float64 {
+		return input(g, name, t), nil
+	}
+	return r.input(g, name)
+}
+
+// input is an input node in the dtype of the arithmetic.
+func (r *run) input(g *gorgonia.ExprGraph, name string) (*gorgonia.Node, error) {
+	t, err := r.file.tensor(name)
+	if err != nil {
+		return nil, err
+	}
+	v, err := widen(t.Data())
+	if err != nil {
+		return nil, fmt.Errorf("tensor %s: %w", name, err)
+	}
+	return r.node(g, name, v, t.Shape()...), nil
+}
+
+// node is an input node of numbers, in the dtype of the arithmetic.
+func (r *run) node(g *gorgonia.ExprGraph, name string, v []float64, shape ...int) *gorgonia.Node {
+	if r.dtype == tensor.Float64 {
+		return input(g, name, tensor.New(tensor.WithShape(shape...), tensor.WithBacking(v)))
+	}
+	narrow := make([]float32, len(v))
+	dtype.Narrow(narrow, v)
+	return input(g, name, tensor.New(tensor.WithShape(shape...), tensor.WithBacking(narrow)))
+}
+
+func input(g *gorgonia.ExprGraph, name string, t *tensor.Dense) *gorgonia.Node {
+	return gorgonia.NewTensor(g, t.Dtype(), t.Dims(), gorgonia.WithName(name), gorgonia.WithShape(t.Shape()...), gorgonia.WithValue(t))
+}
+
+// weigh is the part of the loss that gives an output its upstream gradient.
+func (r *run) weigh(out *gorgonia.Node, upstream string) (*gorgonia.Node, error) {
+	up, err := r.input(out.Graph(), upstream)
+	if err != nil {
+		return nil, err
+	}
+	if out.Dtype() != up.Dtype() {
+		if out, err = op.Cast(out, up.Dtype()); err != nil {
+			return nil, err
+		}
+	}
+	product, err := gorgonia.HadamardProd(out, up)
+	if err != nil {
+		return nil, err
+	}
+	return gorgonia.Sum(product)
+}
+
+// compute runs a program once.
+func (r *run) compute(p machine.Program) (machine.Result, error) {
+	m, err := machine.New(r.machine, p, r.device.Options()...)
+	if err != nil {
+		return machine.Result{}, err
+	}
+	defer m.Close()
+	return m.Run()
+}
+
+// compare adds a row for a value and the reference of that name.
+func (r *run) compare(name string, got gorgonia.Value, bound float64) error {
+	want, err := r.file.wide(name)
+	if err != nil {
+		return err
+	}
+	numbers, err := widen(got.Data())
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return r.compareNumbers(name, numbers, want, bound+r.rounding(got.Dtype(), want, bound))
+}
+
+// compareNumbers adds a row.
+func (r *run) compareNumbers(name string, got, want []float64, bound float64) error {
+	if len(got) != len(want) {
+		return fmt.Errorf("%s has %d numbers, the reference %d", name, len(got), len(want))
+	}
+	r.add(name, relative(got, want), bound)
+	return nil
+}
+
+func (r *run) add(name string, err, bound float64) {
+	if e, ok := exceptions[exception{r.file.name, name}]; ok && r.dtype == tensor.Float32 {
+		bound = e
+	}
+	r.rows = append(r.rows, Row{
+		File: r.file.name, Machine: r.machine.String(), Device: r.device.Name, Dtype: r.dtype.String(),
+		Tensor: name, Error: Number(err), Bound: Number(bound), Pass: err <= bound,
+	})
+}
+
+// rounding is what a bound must allow for where a tensor is stored in 16 bits:
+// the error of the rounded reference itself, and the bound once more. For a
+// number y near its reference w, the rounded y is no further from y than the
+// rounded w is: |round(y) - w| <= |round(w) - w| + 2 |y - w|.
+func (r *run) rounding(stored tensor.Dtype, want []float64, bound float64) float64 {
+	switch stored {
+	case tensor.Float32:
+		// Nothing unless the reference is below float32's range.
+		if e := relative(rounded[float32](want), want); e > bound {
+			return e
+		}
+	case op.BFloat16:
+		return bound + relative(rounded[dtype.BFloat16](want), want)
+	case op.Float16:
+		return bound + relative(rounded[dtype.Float16](want), want)
+	}
+	return 0
+}
+
+func rounded[S dtype.Storage](v []float64) []float64 {
+	s := make([]S, len(v))
+	dtype.Narrow(s, v)
+	return widened(s)
+}
+
+// relative is the norm of got - want over that of want; where want is zero, got
+// must be.
+func relative(got, want []float64) float64 {
+	var diff, size float64
+	for i, w := range want {
+		diff += (got[i] - w) * (got[i] - w)
+		size += w * w
+	}
+	if diff == 0 {
+		return 0
+	}
+	return math.Sqrt(diff / size)
+}
