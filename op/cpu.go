@@ -8,6 +8,7 @@ import (
 	"github.com/mhc-go/mhc"
 	"github.com/mhc-go/mhc/coeffs"
 	"github.com/mhc-go/mhc/dtype"
+	"github.com/mhc-go/mhc/internal/parallel"
 	"github.com/mhc-go/mhc/rmsnorm"
 	"github.com/mhc-go/mhc/sinkhorn"
 	"github.com/mhc-go/mhc/streams"
@@ -164,17 +165,15 @@ func headInputs[S, P dtype.Storage, A dtype.Float](in HeadInputs) streams.HeadIn
 }
 
 func (cpu[S, P, A]) Cast(x tensor.Tensor, to tensor.Dtype) (out tensor.Tensor, err error) {
-	wide := make([]A, x.Shape().TotalSize())
-	dtype.Widen(wide, data[S](x))
 	switch to {
 	case tensor.Float64:
-		dtype.Narrow(alloc[float64](&out, x.Shape()), wide)
+		sumTo[float64, S, A](&out, x)
 	case tensor.Float32:
-		dtype.Narrow(alloc[float32](&out, x.Shape()), wide)
+		sumTo[float32, S, A](&out, x)
 	case BFloat16:
-		dtype.Narrow(alloc[dtype.BFloat16](&out, x.Shape()), wide)
+		sumTo[dtype.BFloat16, S, A](&out, x)
 	case Float16:
-		dtype.Narrow(alloc[dtype.Float16](&out, x.Shape()), wide)
+		sumTo[dtype.Float16, S, A](&out, x)
 	default:
 		err = fmt.Errorf("cannot cast to %v", to)
 	}
@@ -182,16 +181,29 @@ func (cpu[S, P, A]) Cast(x tensor.Tensor, to tensor.Dtype) (out tensor.Tensor, e
 }
 
 func (cpu[S, P, A]) Sum(terms ...tensor.Tensor) (out tensor.Tensor, err error) {
-	sum := make([]A, terms[0].Shape().TotalSize())
-	wide := make([]A, len(sum))
-	for _, t := range terms {
-		dtype.Widen(wide, data[S](t))
-		for i, v := range wide {
-			sum[i] += v
-		}
-	}
-	dtype.Narrow(alloc[S](&out, terms[0].Shape()), sum)
+	sumTo[S, S, A](&out, terms...)
 	return out, nil
+}
+
+// sumTo makes the sum of terms in out, computed in A and rounded to D once.
+func sumTo[D, S dtype.Storage, A dtype.Float](out *tensor.Tensor, terms ...tensor.Tensor) {
+	const block, chunk = 1 << 15, 1 << 10 // elements a goroutine takes, and those in its buffers
+	dst := alloc[D](out, terms[0].Shape())
+	parallel.Blocks(len(dst), block, func(_, lo, hi int) {
+		var sum, term [chunk]A
+		for ; lo < hi; lo += chunk {
+			end := min(lo+chunk, hi)
+			s, w := sum[:end-lo], term[:end-lo]
+			dtype.Widen(s, data[S](terms[0])[lo:end])
+			for _, t := range terms[1:] {
+				dtype.Widen(w, data[S](t)[lo:end])
+				for i, v := range w {
+					s[i] += v
+				}
+			}
+			dtype.Narrow(dst[lo:end], s)
+		}
+	})
 }
 
 // alloc makes a tensor of zeros, stores it in t and returns its elements.

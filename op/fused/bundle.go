@@ -95,7 +95,10 @@ func (v output) DiffWRT(int) []bool { return []bool{!v.grad} }
 
 // SymDiff returns a token that stands for the gradient: the operator's own
 // SymDiff reads the gradient from this node, as its Deriv.
-func (v output) SymDiff(_ gorgonia.Nodes, _, grad *gorgonia.Node) (gorgonia.Nodes, error) {
+func (v output) SymDiff(inputs gorgonia.Nodes, _, grad *gorgonia.Node) (gorgonia.Nodes, error) {
+	if inputs[0].Deriv() != nil {
+		return nil, fmt.Errorf("%v: Grad was called on this graph before, and does not go through %s again: its gradients would lack this output. Call Grad once", v, v.operator.Name)
+	}
 	n, err := gorgonia.ApplyOp(token{of: v.operand}, grad)
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", v, err)

@@ -109,7 +109,11 @@ func (f forward) DoDiff(_ gorgonia.ExecutionContext, inputs gorgonia.Nodes, node
 		if err != nil {
 			return err
 		}
-		grads, err := f.gradients(Tape{In: in, Out: b.results, Up: b.upstream})
+		grads, err := f.gradients(Tape{
+			In:  pick(in, f.BackwardInputs),
+			Out: pick(b.results, f.BackwardOutputs),
+			Up:  b.upstream,
+		})
 		if err != nil {
 			return err
 		}
@@ -139,6 +143,15 @@ func (o *Operator) gradients(t Tape) ([]tensor.Tensor, error) {
 		return nil, fmt.Errorf("gradient: %w", err)
 	}
 	return grads, nil
+}
+
+// pick returns a slice of the length of ts with only the tensors at the indices.
+func pick(ts []tensor.Tensor, indices []int) []tensor.Tensor {
+	picked := make([]tensor.Tensor, len(ts))
+	for _, i := range indices {
+		picked[i] = ts[i]
+	}
+	return picked
 }
 
 // accumulate adds src to dst in place.

@@ -11,7 +11,9 @@ import (
 	"gorgonia.org/tensor"
 
 	"github.com/mhc-go/mhc/dtype"
+	"github.com/mhc-go/mhc/internal/machine"
 	"github.com/mhc-go/mhc/op"
+	"github.com/mhc-go/mhc/tests/gradcheck"
 )
 
 // operand is an input node with its numbers.
@@ -64,7 +66,7 @@ func numbers(t testing.TB, v gorgonia.Value) []float64 {
 	case float32:
 		return []float64{float64(data)}
 	case []float64:
-		return append([]float64{}, data...)
+		return widen(data)
 	case []float32:
 		return widen(data)
 	case []dtype.BFloat16:
@@ -82,22 +84,10 @@ func widen[T dtype.Storage](src []T) []float64 {
 	return dst
 }
 
-// build makes a scalar loss of input nodes.
-type build func(in []*gorgonia.Node) (*gorgonia.Node, error)
+// build makes output nodes of input nodes.
+type build func(in gorgonia.Nodes) (gorgonia.Nodes, error)
 
-// machines are the two ways to run a graph and differentiate it.
-var machines = []string{"tape", "lisp"}
-
-// differentiate runs a loss on a machine and returns it and its gradients by the
-// inputs.
-func differentiate(t testing.TB, machine string, b build, in []operand) (loss float64, grads [][]float64) {
-	t.Helper()
-	g := gorgonia.NewGraph()
-	nodes := inputNodes(g, in)
-	cost, err := b(nodes)
-	require.NoError(t, err)
-	return differentiateGraph(t, machine, cost, nodes)
-}
+func one(n *gorgonia.Node, err error) (gorgonia.Nodes, error) { return gorgonia.Nodes{n}, err }
 
 func inputNodes(g *gorgonia.ExprGraph, in []operand) gorgonia.Nodes {
 	nodes := make(gorgonia.Nodes, len(in))
@@ -107,41 +97,52 @@ func inputNodes(g *gorgonia.ExprGraph, in []operand) gorgonia.Nodes {
 	return nodes
 }
 
-func differentiateGraph(t testing.TB, machine string, cost *gorgonia.Node, nodes gorgonia.Nodes) (loss float64, grads [][]float64) {
+// programOf is a graph with the loss of b's outputs.
+func programOf(t testing.TB, b build, in []operand) machine.Program {
 	t.Helper()
-	g := cost.Graph()
-	grads = make([][]float64, len(nodes))
-	switch machine {
-	case "tape":
-		ds, err := gorgonia.Grad(cost, nodes...)
-		require.NoError(t, err)
-		vm := gorgonia.NewTapeMachine(g, gorgonia.BindDualValues())
-		defer vm.Close()
-		require.NoError(t, vm.RunAll())
-		for i, d := range ds {
-			require.Equal(t, nodes[i].Dtype(), d.Value().Dtype())
-			require.Equal(t, nodes[i].Shape(), d.Value().Shape())
-			grads[i] = numbers(t, d.Value())
-		}
-	case "lisp":
-		vm := gorgonia.NewLispMachine(g)
-		defer vm.Close()
-		require.NoError(t, vm.RunAll())
-		for i, n := range nodes {
-			d, err := n.Grad()
-			require.NoError(t, err)
-			require.Equal(t, n.Dtype(), d.Dtype())
-			grads[i] = numbers(t, d)
-		}
+	g := gorgonia.NewGraph()
+	p := machine.Program{Graph: g, Inputs: inputNodes(g, in)}
+	var err error
+	p.Outputs, err = b(p.Inputs)
+	require.NoError(t, err)
+	p.Loss, err = lossOf(p.Outputs)
+	require.NoError(t, err)
+	return p
+}
+
+// run runs a program once.
+func run(t testing.TB, kind machine.Kind, p machine.Program, opts ...gorgonia.VMOpt) machine.Result {
+	t.Helper()
+	m, err := machine.New(kind, p, opts...)
+	require.NoError(t, err)
+	defer m.Close()
+	r, err := m.Run()
+	require.NoError(t, err)
+	for i, d := range r.Gradients {
+		require.Equal(t, p.Inputs[i].Dtype(), d.Dtype())
+		require.Equal(t, p.Inputs[i].Shape(), d.Shape())
 	}
-	return numbers(t, cost.Value())[0], grads
+	return r
+}
+
+// eachMachine runs a test once a kind of machine.
+func eachMachine(t *testing.T, f func(t *testing.T, kind machine.Kind)) {
+	for _, kind := range machine.Kinds {
+		t.Run(kind.String(), func(t *testing.T) { f(t, kind) })
+	}
 }
 
 // lossOf is the sum of nodes, each multiplied by a fixed pattern of weights, so
-// that every element has a gradient of its own.
-func lossOf(nodes ...*gorgonia.Node) (*gorgonia.Node, error) {
+// that every element has a gradient of its own. 16-bit nodes are cast.
+func lossOf(nodes gorgonia.Nodes) (*gorgonia.Node, error) {
 	var total *gorgonia.Node
 	for i, n := range nodes {
+		if n.Dtype() != tensor.Float64 {
+			var err error
+			if n, err = op.Cast(n, tensor.Float32); err != nil {
+				return nil, err
+			}
+		}
 		w := operand{dtype: n.Dtype(), shape: n.Shape(), data: make([]float64, n.Shape().TotalSize())}
 		for j := range w.data {
 			w.data[j] = math.Sin(float64(3*j + 7*i + 1))
@@ -164,45 +165,25 @@ func lossOf(nodes ...*gorgonia.Node) (*gorgonia.Node, error) {
 	return total, nil
 }
 
-// requireGradients compares the gradients of both machines with central
+// checkGradients compares the gradients of both machines with central
 // differences, element by element. All operands are float64.
-func requireGradients(t *testing.T, b build, in []operand) {
+func checkGradients(t *testing.T, b build, in []operand, machines ...gradcheck.Machine) {
 	t.Helper()
-	const h, bound = 1e-5, 1e-7
-	want := make([][]float64, len(in))
-	for i := range in {
-		want[i] = make([]float64, len(in[i].data))
-		for j, v := range in[i].data {
-			in[i].data[j] = v + h
-			up := evaluate(t, b, in)
-			in[i].data[j] = v - h
-			down := evaluate(t, b, in)
-			in[i].data[j] = v
-			want[i][j] = (up - down) / (2 * h)
-		}
+	inputs := make([]gradcheck.Input, len(in))
+	for i, o := range in {
+		inputs[i] = gradcheck.Input{Name: o.name, Value: o.dense()}
 	}
-	for _, m := range machines {
-		_, got := differentiate(t, m, b, in)
-		for i := range in {
-			requireClose(t, want[i], got[i], bound, "%s: gradient of %s", m, in[i].name)
-			require.NotZero(t, norm(got[i]), "%s: gradient of %s is all zeros", m, in[i].name)
+	gradcheck.Test(t, func(_ *gorgonia.ExprGraph, in gorgonia.Nodes) (*gorgonia.Node, error) {
+		out, err := b(in)
+		if err != nil {
+			return nil, err
 		}
-	}
+		return lossOf(out)
+	}, inputs, gradcheck.Config{Elements: true, Directions: 1, Machines: machines})
 }
 
-// evaluate runs a loss forward only.
-func evaluate(t testing.TB, b build, in []operand) float64 {
-	g := gorgonia.NewGraph()
-	cost, err := b(inputNodes(g, in))
-	require.NoError(t, err)
-	vm := gorgonia.NewTapeMachine(g)
-	defer vm.Close()
-	require.NoError(t, vm.RunAll())
-	return numbers(t, cost.Value())[0]
-}
-
-// requireClose asserts that the norm of the difference is within bound of the
-// norm of want (of 1, where that is smaller).
+// requireClose asserts that the norm of the difference is within bound times the
+// norm of want.
 func requireClose(t testing.TB, want, got []float64, bound float64, what string, args ...any) {
 	t.Helper()
 	require.Len(t, got, len(want), what, args)
@@ -210,7 +191,7 @@ func requireClose(t testing.TB, want, got []float64, bound float64, what string,
 	for i := range want {
 		diff[i] = got[i] - want[i]
 	}
-	if e := norm(diff) / max(norm(want), 1); !(e <= bound) {
+	if e := norm(diff) / norm(want); !(e <= bound) {
 		require.Failf(t, "not close", "%s: error %.3g over %.3g\nwant %v\ngot  %v", fmt.Sprintf(what, args...), e, bound, want, got)
 	}
 }
