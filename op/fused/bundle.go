@@ -26,7 +26,9 @@ func newBundle(results []tensor.Tensor) *Bundle {
 }
 
 // newToken makes the tensor that stands for a bundle and for a bundle's gradient.
-func newToken() *tensor.Dense { return tensor.New(tensor.WithBacking([]float32{0})) }
+func newToken() *tensor.Dense {
+	return tensor.New(tensor.WithShape(tokenShape...), tensor.WithBacking([]float32{0}))
+}
 
 var (
 	tokenType  hm.Type = gorgonia.TensorType{Dims: 1, Of: tensor.Float32}
