@@ -36,8 +36,9 @@ type Row struct {
 	// Dtype is that of the streams.
 	Dtype  string `json:"dtype"`
 	Tensor string `json:"tensor"`
-	// Error is the norm of the difference over the norm of the reference; of the
-	// losses of a training run, the largest difference of a step.
+	// Error is the norm of the difference over the norm of the reference, or over
+	// what the reference resolves where that is larger; of the losses of a training
+	// run, the largest difference of a step.
 	Error Number `json:"error"`
 	Bound Number `json:"bound"`
 	Pass  bool   `json:"pass"`

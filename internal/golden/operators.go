@@ -187,6 +187,14 @@ func projection(r *run) error {
 	if cfg.Eps, err = r.file.float("eps"); err != nil {
 		return err
 	}
+	up, err := r.file.wide("upstream")
+	if err != nil {
+		return err
+	}
+	// The reference is the difference of numbers of the upstream's size. It counts
+	// where the gradient all but vanishes: of logits of +-30 it is 1e-26, and the
+	// reference has rounded the entries on the diagonal, of that size too, to 0.
+	r.resolution = 0x1p-52 * norm(up)
 	return r.single("out", "upstream", []operand{{"logits", true, "grad_logits", r.bounds().x}},
 		func(in gorgonia.Nodes) (*gorgonia.Node, error) { return op.Sinkhorn(in[0], cfg) })
 }

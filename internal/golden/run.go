@@ -2,8 +2,8 @@ package golden
 
 import (
 	"fmt"
-	"math"
 
+	"gonum.org/v1/gonum/floats"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 
@@ -19,7 +19,10 @@ type run struct {
 	machine machine.Kind
 	device  *device.Device
 	dtype   tensor.Dtype // of the streams
-	rows    []Row
+	// resolution is the size of the rounding in the file's references; 0 where it
+	// is far below every bound.
+	resolution float64
+	rows       []Row
 }
 
 // storage is an input node of the streams' kind, as it is stored or widened.
@@ -107,7 +110,7 @@ func (r *run) compareNumbers(name string, got, want []float64, bound float64) er
 	if len(got) != len(want) {
 		return fmt.Errorf("%s has %d numbers, the reference %d", name, len(got), len(want))
 	}
-	r.add(name, relative(got, want), bound)
+	r.add(name, relative(got, want, r.resolution/bound), bound)
 	return nil
 }
 
@@ -127,15 +130,10 @@ func (r *run) add(name string, err, bound float64) {
 // rounded w is: |round(y) - w| <= |round(w) - w| + 2 |y - w|.
 func (r *run) rounding(stored tensor.Dtype, want []float64, bound float64) float64 {
 	switch stored {
-	case tensor.Float32:
-		// Nothing unless the reference is below float32's range.
-		if e := relative(rounded[float32](want), want); e > bound {
-			return e
-		}
 	case op.BFloat16:
-		return bound + relative(rounded[dtype.BFloat16](want), want)
+		return bound + relative(rounded[dtype.BFloat16](want), want, 0)
 	case op.Float16:
-		return bound + relative(rounded[dtype.Float16](want), want)
+		return bound + relative(rounded[dtype.Float16](want), want, 0)
 	}
 	return 0
 }
@@ -146,16 +144,19 @@ func rounded[S dtype.Storage](v []float64) []float64 {
 	return widened(s)
 }
 
-// relative is the norm of got - want over that of want; where want is zero, got
-// must be.
-func relative(got, want []float64) float64 {
-	var diff, size float64
+// relative is the norm of got - want over that of want, or over floor if that is
+// larger; where both are zero, got must be.
+func relative(got, want []float64, floor float64) float64 {
+	diff := make([]float64, len(want))
 	for i, w := range want {
-		diff += (got[i] - w) * (got[i] - w)
-		size += w * w
+		diff[i] = got[i] - w
 	}
-	if diff == 0 {
-		return 0
+	if d := norm(diff); d != 0 {
+		return d / max(norm(want), floor)
 	}
-	return math.Sqrt(diff / size)
+	return 0
 }
+
+// norm is the root of the sum of squares; those of the smallest numbers do not
+// vanish.
+func norm(x []float64) float64 { return floats.Norm(x, 2) }
