@@ -315,7 +315,7 @@ func (e *Engine) Cast(x tensor.Tensor, to tensor.Dtype) (tensor.Tensor, error) {
 	return out, nil
 }
 
-// Sum has no kernel: adding host tensors is sooner done than staging them.
-func (e *Engine) Sum(...tensor.Tensor) (tensor.Tensor, error) {
-	return nil, fmt.Errorf("cuda: Sum: %w", errors.ErrUnsupported)
+// AddAll has no kernel: adding host tensors is sooner done than staging them.
+func (e *Engine) AddAll(...tensor.Tensor) (tensor.Tensor, error) {
+	return nil, fmt.Errorf("cuda: AddAll: %w", errors.ErrUnsupported)
 }

@@ -180,7 +180,7 @@ func (cpu[S, P, A]) Cast(x tensor.Tensor, to tensor.Dtype) (out tensor.Tensor, e
 	return out, err
 }
 
-func (cpu[S, P, A]) Sum(terms ...tensor.Tensor) (out tensor.Tensor, err error) {
+func (cpu[S, P, A]) AddAll(terms ...tensor.Tensor) (out tensor.Tensor, err error) {
 	sumTo[S, S, A](&out, terms...)
 	return out, nil
 }

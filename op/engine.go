@@ -70,10 +70,11 @@ type Operators interface {
 	// Cast converts x to another dtype, rounding to nearest even.
 	Cast(x tensor.Tensor, to tensor.Dtype) (tensor.Tensor, error)
 
-	// Sum adds tensors of one shape and dtype in float32 or wider and rounds once.
-	// The gradients of a 16-bit node with several uses meet here, since the
-	// built-in Add does not know 16-bit dtypes. There is at least one term.
-	Sum(terms ...tensor.Tensor) (tensor.Tensor, error)
+	// AddAll adds tensors of one shape and dtype in float32 or wider and rounds
+	// once. The gradients of a 16-bit node with several uses meet here, since the
+	// built-in Add does not know 16-bit dtypes. There is at least one term. (A
+	// method named Sum would hide that of the tensor.StdEng that an engine embeds.)
+	AddAll(terms ...tensor.Tensor) (tensor.Tensor, error)
 }
 
 // MatMulRMSConfig holds the settings of MatMulRMS.

@@ -18,12 +18,12 @@ func describe(o fused.Operator, forward func(o Operators, in []tensor.Tensor) ([
 		read := slices.DeleteFunc(slices.Concat(t.In, t.Out, t.Up), func(t tensor.Tensor) bool { return t == nil })
 		return compute(read, func(ops Operators) ([]tensor.Tensor, error) { return backward(ops, t) })
 	}
-	o.Sum = sum
+	o.Sum = addAll
 	return &o
 }
 
-func sum(terms ...tensor.Tensor) (tensor.Tensor, error) {
-	out, err := compute(terms, func(ops Operators) ([]tensor.Tensor, error) { return results(ops.Sum(terms...)) })
+func addAll(terms ...tensor.Tensor) (tensor.Tensor, error) {
+	out, err := compute(terms, func(ops Operators) ([]tensor.Tensor, error) { return results(ops.AddAll(terms...)) })
 	if err != nil {
 		return nil, err
 	}
