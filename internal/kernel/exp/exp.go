@@ -70,8 +70,7 @@ func sigmoid[T dtype.Float](dst, src []T) {
 // slope equals, within 4 units in the last place,
 //
 //	for i, x := range src {
-//		e := exp(-abs(x))
-//		dst[i] = e / ((1 + e) * (1 + e))
+//		dst[i] = exp(-abs(x)) / square(1+exp(-abs(x)))
 //	}
 //
 // where len(src) is a multiple of 16.
