@@ -1,6 +1,8 @@
 package rmsnorm
 
 import (
+	"unsafe"
+
 	"github.com/mhc-go/mhc/dtype"
 	"github.com/mhc-go/mhc/internal/kernel/matmul"
 	"github.com/mhc-go/mhc/internal/parallel"
@@ -37,27 +39,25 @@ func backward[S, P dtype.Storage, A dtype.Float](dx []S, dphi []P, x []S, phi []
 		lo, hi := c*rows, min(d.Tokens, (c+1)*rows)
 		tile := make([]A, backwardRows*l.stride)
 		g := make([]A, backwardRows*l.columns)
-		coef := make([]A, backwardRows)
-		squares := make([]A, backwardRows)
+		perToken := make([]A, 3*backwardRows)
+		coef, factor, squares := perToken[:backwardRows], perToken[backwardRows:2*backwardRows], perToken[2*backwardRows:]
 		for t := lo; t < hi; t += backwardRows {
 			rows := min(backwardRows, hi-t)
-			load(&l, tile, x, t, rows, b, r[t:], squares)
+			copy(factor, r[t:][:rows])
+			load(&l, tile, x, t, rows, b, factor, squares)
 			for i := range rows {
 				copy(g[i*l.columns:], dmix[(t+i)*d.M:][:d.M])
 			}
+			if dphi != nil {
+				for s := 0; s < b.width; s += matmul.Strip {
+					ahead := min((t+backwardRows)*d.K+b.lo+s, len(x)-1)
+					l.Outer(partial[c*l.packed()+b.at+s:], b.width, tile[s:], l.stride, g, l.columns, rows,
+						(*byte)(unsafe.Pointer(&x[ahead])), d.K*int(unsafe.Sizeof(x[0])))
+				}
+			}
 			if dx != nil {
 				copy(coef, toX[t:][:rows])
-			}
-			for s := 0; s < b.width; s += matmul.Strip {
-				if dphi != nil {
-					l.Outer(partial[c*l.packed()+b.at+s:], b.width, tile[s:], l.stride, g, l.columns, rows)
-				}
-				if dx != nil {
-					l.Expand(tile[s:], l.stride, coef, g, w[b.at+s:], l.columns, b.width, roundUp(rows, matmul.Rows))
-				}
-			}
-			if dx != nil {
-				store(&l, dx, tile, t, rows, b, r[t:], squares)
+				expand(&l, dx, tile, t, rows, b, coef, factor, g, w)
 			}
 		}
 	})
@@ -74,6 +74,37 @@ func backward[S, P dtype.Storage, A dtype.Float](dx []S, dphi []P, x []S, phi []
 		}
 		unpack(&l, dphi, sum, b)
 	})
+}
+
+// expand writes one block of dx for the tokens [t, t+rows): straight from the
+// kernel where dx holds numbers of type A and the kernel's tile is full, else by
+// way of the tile of x, which is lost.
+func expand[A dtype.Float, S dtype.Storage](l *layout[A], dx []S, tile []A, t, rows int, b block, coef, factor, g, w []A) {
+	n := b.hi - b.lo
+	direct, ok := any(dx[t*l.K+b.lo:]).([]A)
+	var fullRows, fullCols int
+	if ok {
+		fullRows, fullCols = rows/matmul.Rows*matmul.Rows, n/matmul.Strip*matmul.Strip
+	}
+	for s := 0; s < b.width; s += matmul.Strip {
+		first := 0
+		if s < fullCols && fullRows > 0 {
+			first = fullRows
+			l.Expand(direct[s:], l.K, tile[s:], l.stride, coef, factor, g, w[b.at+s:], l.columns, b.width, first)
+		}
+		if first < rows {
+			in := tile[first*l.stride+s:]
+			l.Expand(in, l.stride, in, l.stride, coef[first:], factor[first:], g[first*l.columns:], w[b.at+s:],
+				l.columns, b.width, roundUp(rows-first, matmul.Rows))
+		}
+	}
+	for i := range rows {
+		from := 0
+		if i < fullRows {
+			from = fullCols
+		}
+		dtype.Narrow(dx[(t+i)*l.K+b.lo:][from:n], tile[i*l.stride:][from:n])
+	}
 }
 
 // throughNorm computes the factor of r*x in dx/r, the way of the gradient through r:

@@ -2,6 +2,7 @@ package rmsnorm
 
 import (
 	"math"
+	"unsafe"
 
 	"github.com/mhc-go/mhc/dtype"
 	"github.com/mhc-go/mhc/internal/kernel/matmul"
@@ -33,7 +34,11 @@ func forward[S, P dtype.Storage, A dtype.Float](mix, r []A, x []S, phi []P, d Di
 				for i, s := range squares[:rows] {
 					total[t-lo+i] += float64(s)
 				}
-				l.Dot(product[(t-lo)*l.columns:], tile, l.stride, w[b.at:], l.columns, b.width)
+				ahead := min(t+matmul.Rows, d.Tokens-1)*d.K + b.lo
+				if t+matmul.Rows >= hi {
+					ahead = lo*d.K + min(b.hi, d.K-1)
+				}
+				l.Dot(product[(t-lo)*l.columns:], tile, l.stride, w[b.at:], l.columns, b.width, (*byte)(unsafe.Pointer(&x[ahead])), d.K*int(unsafe.Sizeof(x[0])))
 			}
 		}
 		for t := lo; t < hi; t++ {

@@ -122,17 +122,3 @@ func load[A dtype.Float, S dtype.Storage](l *layout[A], tile []A, x []S, t, rows
 		clear(tile[i*l.stride+n : i*l.stride+b.width])
 	}
 }
-
-// store writes a tile, each token multiplied by a factor, to its place in y. The
-// squares are scratch.
-func store[A dtype.Float, S dtype.Storage](l *layout[A], y []S, tile []A, t, rows int, b block, factor, squares []A) {
-	n := b.hi - b.lo
-	if direct, ok := any(y[t*l.K+b.lo:]).([]A); ok {
-		l.Scale(direct, l.K, tile, l.stride, factor, squares, rows, n)
-		return
-	}
-	l.Scale(tile, l.stride, tile, l.stride, factor, squares, rows, n)
-	for i := range rows {
-		dtype.Narrow(y[(t+i)*l.K+b.lo:][:n], tile[i*l.stride:][:n])
-	}
-}

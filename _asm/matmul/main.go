@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"math/bits"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -17,6 +18,8 @@ const (
 	cols      = 4
 	strip     = 64
 	scaleStep = 16
+
+	line = 64 // bytes of a cache line
 )
 
 func main() {
@@ -106,9 +109,12 @@ func value(name string) Register { return Load(Param(name), GP64()) }
 // bytes loads a number of numbers, and turns it into bytes.
 func (t target) count(name string) Register {
 	r := value(name)
-	SHLQ(Imm(map[int]uint64{4: 2, 8: 3}[t.size]), r)
+	SHLQ(log2(t.size), r)
 	return r
 }
+
+// log2 is the shift by which a power of two divides or multiplies.
+func log2(n int) Op { return Imm(uint64(bits.TrailingZeros(uint(n)))) }
 
 // copyOf returns a register of its own with the value of r.
 func copyOf(r Register) GPVirtual {
@@ -199,12 +205,13 @@ func loop(label string, n Register, body func()) {
 }
 
 func (t target) dot() {
-	t.begin("dot", "c, x []%[1]s, ldx int, phi []%[1]s, m, w int")
+	t.begin("dot", "c, x []%[1]s, ldx int, phi []%[1]s, m, w int, next *byte, stride int")
 	c, x, ldx, phi, m, w := base("c"), base("x"), t.count("ldx"), base("phi"), t.count("m"), t.count("w")
 	p := newFour(phi, w)
 	groups := copyOf(m)
-	SHRQ(Imm(uint64(map[int]int{4: 4, 8: 5}[t.size])), groups)
+	SHRQ(log2(cols*t.size), groups)
 	xs := newThrees(x, ldx, rows)
+	next, stride := value("next"), value("stride")
 
 	// Six rows at a time where there are registers for their sums, else three.
 	high := rows
@@ -219,7 +226,7 @@ func (t target) dot() {
 				t.zero(a)
 			}
 			n := copyOf(w)
-			SHRQ(Imm(uint64(map[int]int{32: 5, 64: 6}[t.vectors.bytes])), n)
+			SHRQ(log2(t.vectors.bytes), n)
 			step := U32(t.vectors.bytes)
 			loop(fmt.Sprintf("row%d", r), n, func() {
 				if t.wide() {
@@ -244,6 +251,10 @@ func (t target) dot() {
 						}
 					}
 				}
+				if r == 0 {
+					PREFETCHT1(Mem{Base: next})
+					ADDQ(step, next)
+				}
 				ADDQ(step, xs.at[r/3])
 				if high == rows {
 					ADDQ(step, xs.at[1])
@@ -251,6 +262,10 @@ func (t target) dot() {
 				ADDQ(step, p.at)
 			})
 			SUBQ(w, p.at)
+			if r == 0 {
+				SUBQ(w, next)
+				ADDQ(stride, next)
+			}
 			SUBQ(w, xs.at[r/3])
 			if high == rows {
 				SUBQ(w, xs.at[1])
@@ -328,112 +343,127 @@ func (t target) sumFour(v []VecPhysical, spare VecPhysical, to Mem) {
 }
 
 func (t target) outer() {
-	t.begin("outer", "d []%[1]s, w int, x []%[1]s, ldx int, g []%[1]s, m, rows int")
-	d, w, x, ldx, g, m := base("d"), t.count("w"), base("x"), t.count("ldx"), base("g"), t.count("m")
-	ds := newFour(d, w)
+	t.begin("outer", "d []%[1]s, w int, x []%[1]s, ldx int, g []%[1]s, m, rows int, next *byte, stride int")
+	w, ldx, m, stride := t.count("w"), t.count("ldx"), t.count("m"), value("stride")
+	triple := times(3, w)
 	across := len(t.regs) / 2 / cols // vectors of a row of the tile
-	strips := GP64()
-	MOVQ(U32(strip/(across*t.lanes())), strips)
-	loop("strip", strips, func() {
-		to := four{copyOf(d), ds.stride, ds.triple}
-		from := copyOf(g)
-		groups := copyOf(m)
-		SHRQ(Imm(uint64(map[int]int{4: 4, 8: 5}[t.size])), groups)
-		loop("columns", groups, func() {
-			acc, v := t.regs[:across*cols], t.regs[across*cols:]
-			for _, a := range acc {
-				t.zero(a)
+	done := GP64()                   // bytes of the strip
+	XORQ(done, done)
+	Label("strip")
+	d, x, next := base("d"), base("x"), value("next")
+	for _, r := range []Register{d, x, next} {
+		ADDQ(done, r)
+	}
+	from := base("g")
+	groups := copyOf(m)
+	SHRQ(log2(cols*t.size), groups)
+	loop("columns", groups, func() {
+		acc, v := t.regs[:across*cols], t.regs[across*cols:]
+		for _, a := range acc {
+			t.zero(a)
+		}
+		n := value("rows")
+		at, f, ahead := copyOf(x), copyOf(from), copyOf(next)
+		loop("token", n, func() {
+			for i := range across {
+				t.move(Mem{Base: at, Disp: i * t.vectors.bytes}, v[i])
 			}
-			n := value("rows")
-			at, f := copyOf(x), copyOf(from)
-			loop("token", n, func() {
-				for i := range across {
-					t.move(Mem{Base: at, Disp: i * t.vectors.bytes}, v[i])
-				}
-				for j := range cols {
-					s := v[across+j%(len(v)-across)]
-					t.broadcast(Mem{Base: f, Disp: j * t.size}, s)
-					for i := range across {
-						t.fma(v[i], s, acc[j*across+i])
-					}
-				}
-				ADDQ(ldx, at)
-				ADDQ(m, f)
-			})
 			for j := range cols {
+				s := v[across+j%(len(v)-across)]
+				t.broadcast(Mem{Base: f, Disp: j * t.size}, s)
 				for i := range across {
-					a := acc[j*across+i]
-					place := to.row(j).Offset(i * t.vectors.bytes)
-					t.add(place, a, a)
-					t.move(a, place)
+					t.fma(v[i], s, acc[j*across+i])
 				}
 			}
-			LEAQ(Mem{Base: to.at, Index: to.stride, Scale: 4}, to.at.(GPVirtual))
-			ADDQ(U32(cols*t.size), from)
+			PREFETCHT1(Mem{Base: ahead})
+			ADDQ(stride, ahead)
+			ADDQ(ldx, at)
+			ADDQ(m, f)
 		})
-		step := U32(across * t.vectors.bytes)
-		ADDQ(step, d)
-		ADDQ(step, x)
+		to := four{d, w, triple}
+		for j := range cols {
+			for i := range across {
+				a := acc[j*across+i]
+				place := to.row(j).Offset(i * t.vectors.bytes)
+				t.add(place, a, a)
+				t.move(a, place)
+			}
+		}
+		LEAQ(Mem{Base: d, Index: w, Scale: 4}, d)
+		ADDQ(U32(cols*t.size), from)
+		ADDQ(U32(line), next)
 	})
+	ADDQ(U32(across*t.vectors.bytes), done)
+	CMPQ(done, U32(strip*t.size))
+	JNE(LabelRef("strip"))
 	t.end()
 }
 
 func (t target) expand() {
-	t.begin("expand", "x []%[1]s, ldx int, b, g, phi []%[1]s, m, w, rows int")
-	x, ldx, b, g, phi, m, w := base("x"), t.count("ldx"), base("b"), base("g"), base("phi"), t.count("m"), t.count("w")
-	xs, gs := newThrees(x, ldx, rows), newThrees(g, m, rows)
+	t.begin("expand", "dst []%[1]s, ldd int, x []%[1]s, ldx int, b, f, g, phi []%[1]s, m, w, rows int")
+	dst, ldd, x, ldx := base("dst"), t.count("ldd"), base("x"), t.count("ldx")
+	b, f, g, m, w, left := base("b"), base("f"), base("g"), t.count("m"), t.count("w"), value("rows")
+	gs := newThrees(g, m, rows)
 	across := 4 // vectors of a row of the tile
 	if !t.wide() {
 		across = 2
 	}
+	step := across * t.vectors.bytes
 	acc, v := t.regs[:rows*across], t.regs[rows*across:]
-	groups := value("rows")
-	width := U32(strip * t.size)
 	Label("rows")
-	strips := GP64()
-	MOVQ(U32(strip/(across*t.lanes())), strips)
-	loop("strip", strips, func() {
+	done := GP64() // bytes of the strip
+	XORQ(done, done)
+	Label("strip")
+	from := newThrees(offset(x, done), ldx, rows)
+	for r := range rows {
+		t.broadcast(Mem{Base: b, Disp: r * t.size}, v[0])
+		for i := range across {
+			t.mul(from.row(r).Offset(i*t.vectors.bytes), v[0], acc[r*across+i])
+		}
+	}
+	to := newThrees(offset(dst, done), ldd, rows)
+	for r := range rows {
+		for at := 0; at < step; at += line {
+			PREFETCHT0(to.row(r).Offset(at))
+		}
+	}
+	n := copyOf(m)
+	SHRQ(log2(t.size), n)
+	p := offset(base("phi"), done)
+	loop("column", n, func() {
+		for i := range across {
+			t.move(Mem{Base: p, Disp: i * t.vectors.bytes}, v[i])
+		}
 		for r := range rows {
-			t.broadcast(Mem{Base: b, Disp: r * t.size}, v[0])
+			s := v[across+r%(len(v)-across)]
+			t.broadcast(gs.row(r), s)
 			for i := range across {
-				t.mul(xs.row(r).Offset(i*t.vectors.bytes), v[0], acc[r*across+i])
+				t.fma(v[i], s, acc[r*across+i])
 			}
 		}
-		n := copyOf(m)
-		SHRQ(Imm(map[int]uint64{4: 2, 8: 3}[t.size]), n)
-		p := copyOf(phi)
-		loop("column", n, func() {
-			for i := range across {
-				t.move(Mem{Base: p, Disp: i * t.vectors.bytes}, v[i])
-			}
-			for r := range rows {
-				s := v[across+r%(len(v)-across)]
-				t.broadcast(gs.row(r), s)
-				for i := range across {
-					t.fma(v[i], s, acc[r*across+i])
-				}
-			}
-			gs.advance(U32(t.size))
-			ADDQ(w, p)
-		})
-		gs.retreat(m)
-		for r := range rows {
-			for i := range across {
-				t.move(acc[r*across+i], xs.row(r).Offset(i*t.vectors.bytes))
-			}
-		}
-		step := U32(across * t.vectors.bytes)
-		xs.advance(step)
-		ADDQ(step, phi)
+		gs.advance(U32(t.size))
+		ADDQ(w, p)
 	})
-	SUBQ(width, phi)
-	xs.retreat(width)
+	gs.retreat(m)
+	to = newThrees(offset(dst, done), ldd, rows)
+	for r := range rows {
+		t.broadcast(Mem{Base: f, Disp: r * t.size}, v[0])
+		for i := range across {
+			t.mul(v[0], acc[r*across+i], acc[r*across+i])
+			t.move(acc[r*across+i], to.row(r).Offset(i*t.vectors.bytes))
+		}
+	}
+	ADDQ(U32(step), done)
+	CMPQ(done, U32(strip*t.size))
+	JNE(LabelRef("strip"))
 	for range rows {
-		xs.advance(ldx)
+		ADDQ(ldx, x)
+		ADDQ(ldd, dst)
 		gs.advance(m)
 	}
 	ADDQ(U32(rows*t.size), b)
-	SUBQ(U32(rows), groups)
+	ADDQ(U32(rows*t.size), f)
+	SUBQ(U32(rows), left)
 	JNZ(LabelRef("rows"))
 	t.end()
 }
@@ -464,13 +494,13 @@ func (t target) scale() {
 		from, to := copyOf(src), copyOf(dst)
 		many, few := copyOf(n), copyOf(n)
 		block := max(scaleStep, sums*t.lanes())
-		SHRQ(Imm(uint64(map[int]int{16: 4, 32: 5, 64: 6}[block])), many)
+		SHRQ(log2(block), many)
 		JZ(LabelRef("rest"))
 		loop("block", many, func() { some(from, to, block) })
 		Label("rest")
 		if block > scaleStep {
 			ANDQ(U32(block-1), few)
-			SHRQ(Imm(4), few)
+			SHRQ(log2(scaleStep), few)
 			JZ(LabelRef("sum"))
 			loop("step", few, func() { some(from, to, scaleStep) })
 			Label("sum")

@@ -1,11 +1,13 @@
 package matmul
 
-import "github.com/mhc-go/mhc/dtype"
+import (
+	"github.com/mhc-go/mhc/dtype"
+)
 
 // The portable kernels: the loops in the comments of [Kernels], with the sums of
 // a small tile held in local variables.
 
-func dotGo[A dtype.Float](c, x []A, ldx int, phi []A, m, w int) {
+func dotGo[A dtype.Float](c, x []A, ldx int, phi []A, m, w int, _ *byte, _ int) {
 	for j := 0; j < m; j += 4 {
 		p0, p1, p2, p3 := phi[j*w:][:w], phi[(j+1)*w:][:w], phi[(j+2)*w:][:w], phi[(j+3)*w:][:w]
 		for r := 0; r < Rows; r += 2 {
@@ -40,7 +42,7 @@ func add[A dtype.Float](c []A, a0, a1, a2, a3 A) {
 	c[3] += a3
 }
 
-func outerGo[A dtype.Float](d []A, w int, x []A, ldx int, g []A, m, rows int) {
+func outerGo[A dtype.Float](d []A, w int, x []A, ldx int, g []A, m, rows int, _ *byte, _ int) {
 	for j := 0; j < m; j += 2 {
 		for k := 0; k < Strip; k += 4 {
 			var a0, a1, a2, a3, b0, b1, b2, b3 A
@@ -63,7 +65,7 @@ func outerGo[A dtype.Float](d []A, w int, x []A, ldx int, g []A, m, rows int) {
 	}
 }
 
-func expandGo[A dtype.Float](x []A, ldx int, b, g, phi []A, m, w, rows int) {
+func expandGo[A dtype.Float](dst []A, ldd int, x []A, ldx int, b, f, g, phi []A, m, w, rows int) {
 	for t := 0; t < rows; t += 2 {
 		g0, g1 := g[t*m:][:m], g[(t+1)*m:][:m]
 		for k := 0; k < Strip; k += 4 {
@@ -82,8 +84,9 @@ func expandGo[A dtype.Float](x []A, ldx int, b, g, phi []A, m, w, rows int) {
 				a3 += p0 * p[3]
 				b3 += p1 * p[3]
 			}
-			u[0], u[1], u[2], u[3] = a0, a1, a2, a3
-			v[0], v[1], v[2], v[3] = b0, b1, b2, b3
+			u, v = dst[t*ldd+k:][:4], dst[(t+1)*ldd+k:][:4]
+			u[0], u[1], u[2], u[3] = f[t]*a0, f[t]*a1, f[t]*a2, f[t]*a3
+			v[0], v[1], v[2], v[3] = f[t+1]*b0, f[t+1]*b1, f[t+1]*b2, f[t+1]*b3
 		}
 	}
 }

@@ -42,7 +42,7 @@ type Kernels[A dtype.Float] struct {
 	//			}
 	//		}
 	//	}
-	Dot func(c, x []A, ldx int, phi []A, m, w int)
+	Dot func(c, x []A, ldx int, phi []A, m, w int, next *byte, stride int)
 
 	// Outer adds the products of two token tiles, for one strip of a block:
 	//
@@ -53,19 +53,22 @@ type Kernels[A dtype.Float] struct {
 	//			}
 	//		}
 	//	}
-	Outer func(d []A, w int, x []A, ldx int, g []A, m, rows int)
+	Outer func(d []A, w int, x []A, ldx int, g []A, m, rows int, next *byte, stride int)
 
-	// Expand replaces one strip of a token tile, rows a multiple of Rows:
+	// Expand combines one strip of a token tile with phi, rows a multiple of Rows:
 	//
 	//	for t := range rows {
 	//		for k := range Strip {
-	//			x[t*ldx+k] *= b[t]
+	//			v := b[t] * x[t*ldx+k]
 	//			for j := range m {
-	//				x[t*ldx+k] += g[t*m+j] * phi[j*w+k]
+	//				v += g[t*m+j] * phi[j*w+k]
 	//			}
+	//			dst[t*ldd+k] = f[t] * v
 	//		}
 	//	}
-	Expand func(x []A, ldx int, b, g, phi []A, m, w, rows int)
+	//
+	// dst and x are the same tile, or do not overlap.
+	Expand func(dst []A, ldd int, x []A, ldx int, b, f, g, phi []A, m, w, rows int)
 
 	scale     func(dst []A, ldd int, src []A, lds int, factor, squares []A, rows, n int)
 	transpose func(dst []A, ldd int, src []A, lds, rows, cols int)

@@ -2,9 +2,9 @@
 
 #include "textflag.h"
 
-// func dotF32AVX2(c []float32, x []float32, ldx int, phi []float32, m int, w int)
-// Requires: AVX, FMA3
-TEXT ·dotF32AVX2(SB), NOSPLIT, $0-96
+// func dotF32AVX2(c []float32, x []float32, ldx int, phi []float32, m int, w int, next *byte, stride int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·dotF32AVX2(SB), NOSPLIT, $0-112
 	MOVQ c_base+0(FP), AX
 	MOVQ x_base+24(FP), CX
 	MOVQ ldx+48(FP), DX
@@ -19,6 +19,8 @@ TEXT ·dotF32AVX2(SB), NOSPLIT, $0-96
 	SHRQ $0x04, R9
 	LEAQ (DX)(DX*2), R10
 	LEAQ (CX)(R10*1), R10
+	MOVQ next+96(FP), R11
+	MOVQ stride+104(FP), R12
 
 columns:
 	VXORPS Y0, Y0, Y0
@@ -33,8 +35,8 @@ columns:
 	VXORPS Y9, Y9, Y9
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
-	MOVQ   DI, R11
-	SHRQ   $0x05, R11
+	MOVQ   DI, R13
+	SHRQ   $0x05, R13
 
 row0:
 	VMOVUPS      (CX), Y12
@@ -56,11 +58,15 @@ row0:
 	VFMADD231PS  Y15, Y12, Y3
 	VFMADD231PS  Y15, Y13, Y7
 	VFMADD231PS  Y15, Y14, Y11
+	PREFETCHT1   (R11)
+	ADDQ         $0x00000020, R11
 	ADDQ         $0x00000020, CX
 	ADDQ         $0x00000020, BX
-	DECQ         R11
+	DECQ         R13
 	JNZ          row0
 	SUBQ         DI, BX
+	SUBQ         DI, R11
+	ADDQ         R12, R11
 	SUBQ         DI, CX
 	VUNPCKHPS    Y1, Y0, Y12
 	VUNPCKLPS    Y1, Y0, Y0
@@ -118,8 +124,8 @@ row0:
 	VXORPS Y9, Y9, Y9
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
-	MOVQ   DI, R11
-	SHRQ   $0x05, R11
+	MOVQ   DI, R13
+	SHRQ   $0x05, R13
 
 row3:
 	VMOVUPS      (R10), Y12
@@ -143,11 +149,11 @@ row3:
 	VFMADD231PS  Y15, Y14, Y11
 	ADDQ         $0x00000020, R10
 	ADDQ         $0x00000020, BX
-	DECQ         R11
+	DECQ         R13
 	JNZ          row3
 	SUBQ         DI, BX
 	SUBQ         DI, R10
-	MOVQ         AX, R11
+	MOVQ         AX, R13
 	VUNPCKHPS    Y1, Y0, Y12
 	VUNPCKLPS    Y1, Y0, Y0
 	VADDPS       Y12, Y0, Y0
@@ -159,9 +165,9 @@ row3:
 	VADDPS       Y12, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X12
 	VADDPS       X12, X0, X0
-	VADDPS       (R11), X0, X0
-	VMOVUPS      X0, (R11)
-	ADDQ         SI, R11
+	VADDPS       (R13), X0, X0
+	VMOVUPS      X0, (R13)
+	ADDQ         SI, R13
 	VUNPCKHPS    Y5, Y4, Y12
 	VUNPCKLPS    Y5, Y4, Y4
 	VADDPS       Y12, Y4, Y4
@@ -173,9 +179,9 @@ row3:
 	VADDPS       Y12, Y4, Y4
 	VEXTRACTF128 $0x01, Y4, X12
 	VADDPS       X12, X4, X4
-	VADDPS       (R11), X4, X4
-	VMOVUPS      X4, (R11)
-	ADDQ         SI, R11
+	VADDPS       (R13), X4, X4
+	VMOVUPS      X4, (R13)
+	ADDQ         SI, R13
 	VUNPCKHPS    Y9, Y8, Y12
 	VUNPCKLPS    Y9, Y8, Y8
 	VADDPS       Y12, Y8, Y8
@@ -187,10 +193,10 @@ row3:
 	VADDPS       Y12, Y8, Y8
 	VEXTRACTF128 $0x01, Y8, X12
 	VADDPS       X12, X8, X8
-	VADDPS       (R11), X8, X8
-	VMOVUPS      X8, (R11)
-	LEAQ         (SI)(SI*2), R11
-	SUBQ         R11, AX
+	VADDPS       (R13), X8, X8
+	VMOVUPS      X8, (R13)
+	LEAQ         (SI)(SI*2), R13
+	SUBQ         R13, AX
 	ADDQ         $0x00000010, AX
 	LEAQ         (BX)(DI*4), BX
 	DECQ         R9
@@ -198,25 +204,28 @@ row3:
 	VZEROUPPER
 	RET
 
-// func outerF32AVX2(d []float32, w int, x []float32, ldx int, g []float32, m int, rows int)
-// Requires: AVX, FMA3
-TEXT ·outerF32AVX2(SB), NOSPLIT, $0-104
-	MOVQ d_base+0(FP), AX
-	MOVQ w+24(FP), CX
+// func outerF32AVX2(d []float32, w int, x []float32, ldx int, g []float32, m int, rows int, next *byte, stride int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·outerF32AVX2(SB), NOSPLIT, $8-120
+	MOVQ w+24(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldx+56(FP), CX
 	SHLQ $0x02, CX
-	MOVQ x_base+32(FP), DX
-	MOVQ ldx+56(FP), BX
-	SHLQ $0x02, BX
-	MOVQ g_base+64(FP), SI
-	MOVQ m+88(FP), DI
-	SHLQ $0x02, DI
-	LEAQ (CX)(CX*2), R8
-	MOVQ $0x00000004, R9
+	MOVQ m+88(FP), DX
+	SHLQ $0x02, DX
+	MOVQ stride+112(FP), BX
+	LEAQ (AX)(AX*2), SI
+	XORQ DI, DI
 
 strip:
-	MOVQ AX, R10
-	MOVQ SI, R11
-	MOVQ DI, R12
+	MOVQ d_base+0(FP), R8
+	MOVQ x_base+32(FP), R9
+	MOVQ next+104(FP), R10
+	ADDQ DI, R8
+	ADDQ DI, R9
+	ADDQ DI, R10
+	MOVQ g_base+64(FP), R11
+	MOVQ DX, R12
 	SHRQ $0x04, R12
 
 columns:
@@ -229,8 +238,9 @@ columns:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 	MOVQ   rows+96(FP), R13
-	MOVQ   DX, R14
+	MOVQ   R9, R14
 	MOVQ   R11, R15
+	MOVQ   R10, BP
 
 token:
 	VMOVUPS      (R14), Y8
@@ -247,155 +257,188 @@ token:
 	VBROADCASTSS 12(R15), Y13
 	VFMADD231PS  Y8, Y13, Y6
 	VFMADD231PS  Y9, Y13, Y7
-	ADDQ         BX, R14
-	ADDQ         DI, R15
+	PREFETCHT1   (BP)
+	ADDQ         BX, BP
+	ADDQ         CX, R14
+	ADDQ         DX, R15
 	DECQ         R13
 	JNZ          token
-	VADDPS       (R10), Y0, Y0
-	VMOVUPS      Y0, (R10)
-	VADDPS       32(R10), Y1, Y1
-	VMOVUPS      Y1, 32(R10)
-	VADDPS       (R10)(CX*1), Y2, Y2
-	VMOVUPS      Y2, (R10)(CX*1)
-	VADDPS       32(R10)(CX*1), Y3, Y3
-	VMOVUPS      Y3, 32(R10)(CX*1)
-	VADDPS       (R10)(CX*2), Y4, Y4
-	VMOVUPS      Y4, (R10)(CX*2)
-	VADDPS       32(R10)(CX*2), Y5, Y5
-	VMOVUPS      Y5, 32(R10)(CX*2)
-	VADDPS       (R10)(R8*1), Y6, Y6
-	VMOVUPS      Y6, (R10)(R8*1)
-	VADDPS       32(R10)(R8*1), Y7, Y7
-	VMOVUPS      Y7, 32(R10)(R8*1)
-	LEAQ         (R10)(CX*4), R10
+	VADDPS       (R8), Y0, Y0
+	VMOVUPS      Y0, (R8)
+	VADDPS       32(R8), Y1, Y1
+	VMOVUPS      Y1, 32(R8)
+	VADDPS       (R8)(AX*1), Y2, Y2
+	VMOVUPS      Y2, (R8)(AX*1)
+	VADDPS       32(R8)(AX*1), Y3, Y3
+	VMOVUPS      Y3, 32(R8)(AX*1)
+	VADDPS       (R8)(AX*2), Y4, Y4
+	VMOVUPS      Y4, (R8)(AX*2)
+	VADDPS       32(R8)(AX*2), Y5, Y5
+	VMOVUPS      Y5, 32(R8)(AX*2)
+	VADDPS       (R8)(SI*1), Y6, Y6
+	VMOVUPS      Y6, (R8)(SI*1)
+	VADDPS       32(R8)(SI*1), Y7, Y7
+	VMOVUPS      Y7, 32(R8)(SI*1)
+	LEAQ         (R8)(AX*4), R8
 	ADDQ         $0x00000010, R11
+	ADDQ         $0x00000040, R10
 	DECQ         R12
 	JNZ          columns
-	ADDQ         $0x00000040, AX
-	ADDQ         $0x00000040, DX
-	DECQ         R9
-	JNZ          strip
+	ADDQ         $0x00000040, DI
+	CMPQ         DI, $0x00000100
+	JNE          strip
 	VZEROUPPER
 	RET
 
-// func expandF32AVX2(x []float32, ldx int, b []float32, g []float32, phi []float32, m int, w int, rows int)
-// Requires: AVX, FMA3
-TEXT ·expandF32AVX2(SB), NOSPLIT, $0-128
-	MOVQ x_base+0(FP), AX
-	MOVQ ldx+24(FP), CX
+// func expandF32AVX2(dst []float32, ldd int, x []float32, ldx int, b []float32, f []float32, g []float32, phi []float32, m int, w int, rows int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·expandF32AVX2(SB), NOSPLIT, $0-184
+	MOVQ dst_base+0(FP), AX
+	MOVQ ldd+24(FP), CX
 	SHLQ $0x02, CX
-	MOVQ b_base+32(FP), DX
-	MOVQ g_base+56(FP), BX
-	MOVQ phi_base+80(FP), SI
-	MOVQ m+104(FP), DI
-	SHLQ $0x02, DI
-	MOVQ w+112(FP), R8
-	SHLQ $0x02, R8
-	LEAQ (CX)(CX*2), R9
-	LEAQ (AX)(R9*1), R9
-	LEAQ (DI)(DI*2), R10
-	LEAQ (BX)(R10*1), R10
-	MOVQ rows+120(FP), R11
+	MOVQ x_base+32(FP), DX
+	MOVQ ldx+56(FP), BX
+	SHLQ $0x02, BX
+	MOVQ b_base+64(FP), SI
+	MOVQ f_base+88(FP), DI
+	MOVQ g_base+112(FP), R8
+	MOVQ m+160(FP), R9
+	SHLQ $0x02, R9
+	MOVQ w+168(FP), R10
+	SHLQ $0x02, R10
+	MOVQ rows+176(FP), R11
+	LEAQ (R9)(R9*2), R12
+	LEAQ (R8)(R12*1), R12
 
 rows:
-	MOVQ $0x00000004, R12
+	XORQ R13, R13
 
 strip:
-	VBROADCASTSS (DX), Y12
-	VMULPS       (AX), Y12, Y0
-	VMULPS       32(AX), Y12, Y1
-	VBROADCASTSS 4(DX), Y12
-	VMULPS       (AX)(CX*1), Y12, Y2
-	VMULPS       32(AX)(CX*1), Y12, Y3
-	VBROADCASTSS 8(DX), Y12
-	VMULPS       (AX)(CX*2), Y12, Y4
-	VMULPS       32(AX)(CX*2), Y12, Y5
-	VBROADCASTSS 12(DX), Y12
-	VMULPS       (R9), Y12, Y6
-	VMULPS       32(R9), Y12, Y7
-	VBROADCASTSS 16(DX), Y12
-	VMULPS       (R9)(CX*1), Y12, Y8
-	VMULPS       32(R9)(CX*1), Y12, Y9
-	VBROADCASTSS 20(DX), Y12
-	VMULPS       (R9)(CX*2), Y12, Y10
-	VMULPS       32(R9)(CX*2), Y12, Y11
-	MOVQ         DI, R13
-	SHRQ         $0x02, R13
-	MOVQ         SI, R14
+	LEAQ         (DX)(R13*1), R14
+	LEAQ         (BX)(BX*2), R15
+	LEAQ         (R14)(R15*1), R15
+	VBROADCASTSS (SI), Y12
+	VMULPS       (R14), Y12, Y0
+	VMULPS       32(R14), Y12, Y1
+	VBROADCASTSS 4(SI), Y12
+	VMULPS       (R14)(BX*1), Y12, Y2
+	VMULPS       32(R14)(BX*1), Y12, Y3
+	VBROADCASTSS 8(SI), Y12
+	VMULPS       (R14)(BX*2), Y12, Y4
+	VMULPS       32(R14)(BX*2), Y12, Y5
+	VBROADCASTSS 12(SI), Y12
+	VMULPS       (R15), Y12, Y6
+	VMULPS       32(R15), Y12, Y7
+	VBROADCASTSS 16(SI), Y12
+	VMULPS       (R15)(BX*1), Y12, Y8
+	VMULPS       32(R15)(BX*1), Y12, Y9
+	VBROADCASTSS 20(SI), Y12
+	VMULPS       (R15)(BX*2), Y12, Y10
+	VMULPS       32(R15)(BX*2), Y12, Y11
+	LEAQ         (AX)(R13*1), R14
+	LEAQ         (CX)(CX*2), R15
+	LEAQ         (R14)(R15*1), R15
+	PREFETCHT0   (R14)
+	PREFETCHT0   (R14)(CX*1)
+	PREFETCHT0   (R14)(CX*2)
+	PREFETCHT0   (R15)
+	PREFETCHT0   (R15)(CX*1)
+	PREFETCHT0   (R15)(CX*2)
+	MOVQ         R9, R14
+	SHRQ         $0x02, R14
+	MOVQ         phi_base+136(FP), R15
+	LEAQ         (R15)(R13*1), R15
 
 column:
-	VMOVUPS      (R14), Y12
-	VMOVUPS      32(R14), Y13
-	VBROADCASTSS (BX), Y14
+	VMOVUPS      (R15), Y12
+	VMOVUPS      32(R15), Y13
+	VBROADCASTSS (R8), Y14
 	VFMADD231PS  Y12, Y14, Y0
 	VFMADD231PS  Y13, Y14, Y1
-	VBROADCASTSS (BX)(DI*1), Y15
+	VBROADCASTSS (R8)(R9*1), Y15
 	VFMADD231PS  Y12, Y15, Y2
 	VFMADD231PS  Y13, Y15, Y3
-	VBROADCASTSS (BX)(DI*2), Y14
+	VBROADCASTSS (R8)(R9*2), Y14
 	VFMADD231PS  Y12, Y14, Y4
 	VFMADD231PS  Y13, Y14, Y5
-	VBROADCASTSS (R10), Y15
+	VBROADCASTSS (R12), Y15
 	VFMADD231PS  Y12, Y15, Y6
 	VFMADD231PS  Y13, Y15, Y7
-	VBROADCASTSS (R10)(DI*1), Y14
+	VBROADCASTSS (R12)(R9*1), Y14
 	VFMADD231PS  Y12, Y14, Y8
 	VFMADD231PS  Y13, Y14, Y9
-	VBROADCASTSS (R10)(DI*2), Y15
+	VBROADCASTSS (R12)(R9*2), Y15
 	VFMADD231PS  Y12, Y15, Y10
 	VFMADD231PS  Y13, Y15, Y11
-	ADDQ         $0x00000004, BX
-	ADDQ         $0x00000004, R10
-	ADDQ         R8, R14
-	DECQ         R13
+	ADDQ         $0x00000004, R8
+	ADDQ         $0x00000004, R12
+	ADDQ         R10, R15
+	DECQ         R14
 	JNZ          column
-	SUBQ         DI, BX
-	SUBQ         DI, R10
-	VMOVUPS      Y0, (AX)
-	VMOVUPS      Y1, 32(AX)
-	VMOVUPS      Y2, (AX)(CX*1)
-	VMOVUPS      Y3, 32(AX)(CX*1)
-	VMOVUPS      Y4, (AX)(CX*2)
-	VMOVUPS      Y5, 32(AX)(CX*2)
-	VMOVUPS      Y6, (R9)
-	VMOVUPS      Y7, 32(R9)
-	VMOVUPS      Y8, (R9)(CX*1)
-	VMOVUPS      Y9, 32(R9)(CX*1)
-	VMOVUPS      Y10, (R9)(CX*2)
-	VMOVUPS      Y11, 32(R9)(CX*2)
-	ADDQ         $0x00000040, AX
-	ADDQ         $0x00000040, R9
-	ADDQ         $0x00000040, SI
-	DECQ         R12
-	JNZ          strip
-	SUBQ         $0x00000100, SI
-	SUBQ         $0x00000100, AX
-	SUBQ         $0x00000100, R9
+	SUBQ         R9, R8
+	SUBQ         R9, R12
+	LEAQ         (AX)(R13*1), R14
+	LEAQ         (CX)(CX*2), R15
+	LEAQ         (R14)(R15*1), R15
+	VBROADCASTSS (DI), Y12
+	VMULPS       Y12, Y0, Y0
+	VMOVUPS      Y0, (R14)
+	VMULPS       Y12, Y1, Y1
+	VMOVUPS      Y1, 32(R14)
+	VBROADCASTSS 4(DI), Y12
+	VMULPS       Y12, Y2, Y2
+	VMOVUPS      Y2, (R14)(CX*1)
+	VMULPS       Y12, Y3, Y3
+	VMOVUPS      Y3, 32(R14)(CX*1)
+	VBROADCASTSS 8(DI), Y12
+	VMULPS       Y12, Y4, Y4
+	VMOVUPS      Y4, (R14)(CX*2)
+	VMULPS       Y12, Y5, Y5
+	VMOVUPS      Y5, 32(R14)(CX*2)
+	VBROADCASTSS 12(DI), Y12
+	VMULPS       Y12, Y6, Y6
+	VMOVUPS      Y6, (R15)
+	VMULPS       Y12, Y7, Y7
+	VMOVUPS      Y7, 32(R15)
+	VBROADCASTSS 16(DI), Y12
+	VMULPS       Y12, Y8, Y8
+	VMOVUPS      Y8, (R15)(CX*1)
+	VMULPS       Y12, Y9, Y9
+	VMOVUPS      Y9, 32(R15)(CX*1)
+	VBROADCASTSS 20(DI), Y12
+	VMULPS       Y12, Y10, Y10
+	VMOVUPS      Y10, (R15)(CX*2)
+	VMULPS       Y12, Y11, Y11
+	VMOVUPS      Y11, 32(R15)(CX*2)
+	ADDQ         $0x00000040, R13
+	CMPQ         R13, $0x00000100
+	JNE          strip
+	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         CX, R9
-	ADDQ         DI, BX
-	ADDQ         DI, R10
+	ADDQ         R9, R8
+	ADDQ         R9, R12
+	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         CX, R9
-	ADDQ         DI, BX
-	ADDQ         DI, R10
+	ADDQ         R9, R8
+	ADDQ         R9, R12
+	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         CX, R9
-	ADDQ         DI, BX
-	ADDQ         DI, R10
+	ADDQ         R9, R8
+	ADDQ         R9, R12
+	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         CX, R9
-	ADDQ         DI, BX
-	ADDQ         DI, R10
+	ADDQ         R9, R8
+	ADDQ         R9, R12
+	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         CX, R9
-	ADDQ         DI, BX
-	ADDQ         DI, R10
+	ADDQ         R9, R8
+	ADDQ         R9, R12
+	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         CX, R9
-	ADDQ         DI, BX
-	ADDQ         DI, R10
-	ADDQ         $0x00000018, DX
+	ADDQ         R9, R8
+	ADDQ         R9, R12
+	ADDQ         $0x00000018, SI
+	ADDQ         $0x00000018, DI
 	SUBQ         $0x00000006, R11
 	JNZ          rows
 	VZEROUPPER
@@ -489,9 +532,9 @@ sum:
 	VZEROUPPER
 	RET
 
-// func dotF32AVX512(c []float32, x []float32, ldx int, phi []float32, m int, w int)
-// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
-TEXT ·dotF32AVX512(SB), NOSPLIT, $0-96
+// func dotF32AVX512(c []float32, x []float32, ldx int, phi []float32, m int, w int, next *byte, stride int)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, MMX+
+TEXT ·dotF32AVX512(SB), NOSPLIT, $0-112
 	MOVQ c_base+0(FP), AX
 	MOVQ x_base+24(FP), CX
 	MOVQ ldx+48(FP), DX
@@ -506,6 +549,8 @@ TEXT ·dotF32AVX512(SB), NOSPLIT, $0-96
 	SHRQ $0x04, R9
 	LEAQ (DX)(DX*2), R10
 	LEAQ (CX)(R10*1), R10
+	MOVQ next+96(FP), R11
+	MOVQ stride+104(FP), R12
 
 columns:
 	VXORPS Z0, Z0, Z0
@@ -532,8 +577,8 @@ columns:
 	VXORPS Z21, Z21, Z21
 	VXORPS Z22, Z22, Z22
 	VXORPS Z23, Z23, Z23
-	MOVQ   DI, R11
-	SHRQ   $0x06, R11
+	MOVQ   DI, R13
+	SHRQ   $0x06, R13
 
 row0:
 	VMOVUPS       (BX), Z24
@@ -570,15 +615,19 @@ row0:
 	VFMADD231PS   Z25, Z29, Z21
 	VFMADD231PS   Z26, Z29, Z22
 	VFMADD231PS   Z27, Z29, Z23
+	PREFETCHT1    (R11)
+	ADDQ          $0x00000040, R11
 	ADDQ          $0x00000040, CX
 	ADDQ          $0x00000040, R10
 	ADDQ          $0x00000040, BX
-	DECQ          R11
+	DECQ          R13
 	JNZ           row0
 	SUBQ          DI, BX
+	SUBQ          DI, R11
+	ADDQ          R12, R11
 	SUBQ          DI, CX
 	SUBQ          DI, R10
-	MOVQ          AX, R11
+	MOVQ          AX, R13
 	VUNPCKHPS     Z1, Z0, Z24
 	VUNPCKLPS     Z1, Z0, Z0
 	VADDPS        Z24, Z0, Z0
@@ -592,9 +641,9 @@ row0:
 	VADDPS        Y24, Y0, Y0
 	VEXTRACTF32X4 $0x01, Y0, X24
 	VADDPS        X24, X0, X0
-	VADDPS        (R11), X0, X0
-	VMOVUPS       X0, (R11)
-	ADDQ          SI, R11
+	VADDPS        (R13), X0, X0
+	VMOVUPS       X0, (R13)
+	ADDQ          SI, R13
 	VUNPCKHPS     Z5, Z4, Z24
 	VUNPCKLPS     Z5, Z4, Z4
 	VADDPS        Z24, Z4, Z4
@@ -608,9 +657,9 @@ row0:
 	VADDPS        Y24, Y4, Y4
 	VEXTRACTF32X4 $0x01, Y4, X24
 	VADDPS        X24, X4, X4
-	VADDPS        (R11), X4, X4
-	VMOVUPS       X4, (R11)
-	ADDQ          SI, R11
+	VADDPS        (R13), X4, X4
+	VMOVUPS       X4, (R13)
+	ADDQ          SI, R13
 	VUNPCKHPS     Z9, Z8, Z24
 	VUNPCKLPS     Z9, Z8, Z8
 	VADDPS        Z24, Z8, Z8
@@ -624,9 +673,9 @@ row0:
 	VADDPS        Y24, Y8, Y8
 	VEXTRACTF32X4 $0x01, Y8, X24
 	VADDPS        X24, X8, X8
-	VADDPS        (R11), X8, X8
-	VMOVUPS       X8, (R11)
-	ADDQ          SI, R11
+	VADDPS        (R13), X8, X8
+	VMOVUPS       X8, (R13)
+	ADDQ          SI, R13
 	VUNPCKHPS     Z13, Z12, Z24
 	VUNPCKLPS     Z13, Z12, Z12
 	VADDPS        Z24, Z12, Z12
@@ -640,9 +689,9 @@ row0:
 	VADDPS        Y24, Y12, Y12
 	VEXTRACTF32X4 $0x01, Y12, X24
 	VADDPS        X24, X12, X12
-	VADDPS        (R11), X12, X12
-	VMOVUPS       X12, (R11)
-	ADDQ          SI, R11
+	VADDPS        (R13), X12, X12
+	VMOVUPS       X12, (R13)
+	ADDQ          SI, R13
 	VUNPCKHPS     Z17, Z16, Z24
 	VUNPCKLPS     Z17, Z16, Z16
 	VADDPS        Z24, Z16, Z16
@@ -656,9 +705,9 @@ row0:
 	VADDPS        Y24, Y16, Y16
 	VEXTRACTF32X4 $0x01, Y16, X24
 	VADDPS        X24, X16, X16
-	VADDPS        (R11), X16, X16
-	VMOVUPS       X16, (R11)
-	ADDQ          SI, R11
+	VADDPS        (R13), X16, X16
+	VMOVUPS       X16, (R13)
+	ADDQ          SI, R13
 	VUNPCKHPS     Z21, Z20, Z24
 	VUNPCKLPS     Z21, Z20, Z20
 	VADDPS        Z24, Z20, Z20
@@ -672,8 +721,8 @@ row0:
 	VADDPS        Y24, Y20, Y20
 	VEXTRACTF32X4 $0x01, Y20, X24
 	VADDPS        X24, X20, X20
-	VADDPS        (R11), X20, X20
-	VMOVUPS       X20, (R11)
+	VADDPS        (R13), X20, X20
+	VMOVUPS       X20, (R13)
 	ADDQ          $0x00000010, AX
 	LEAQ          (BX)(DI*4), BX
 	DECQ          R9
@@ -681,25 +730,28 @@ row0:
 	VZEROUPPER
 	RET
 
-// func outerF32AVX512(d []float32, w int, x []float32, ldx int, g []float32, m int, rows int)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·outerF32AVX512(SB), NOSPLIT, $0-104
-	MOVQ d_base+0(FP), AX
-	MOVQ w+24(FP), CX
+// func outerF32AVX512(d []float32, w int, x []float32, ldx int, g []float32, m int, rows int, next *byte, stride int)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·outerF32AVX512(SB), NOSPLIT, $8-120
+	MOVQ w+24(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldx+56(FP), CX
 	SHLQ $0x02, CX
-	MOVQ x_base+32(FP), DX
-	MOVQ ldx+56(FP), BX
-	SHLQ $0x02, BX
-	MOVQ g_base+64(FP), SI
-	MOVQ m+88(FP), DI
-	SHLQ $0x02, DI
-	LEAQ (CX)(CX*2), R8
-	MOVQ $0x00000001, R9
+	MOVQ m+88(FP), DX
+	SHLQ $0x02, DX
+	MOVQ stride+112(FP), BX
+	LEAQ (AX)(AX*2), SI
+	XORQ DI, DI
 
 strip:
-	MOVQ AX, R10
-	MOVQ SI, R11
-	MOVQ DI, R12
+	MOVQ d_base+0(FP), R8
+	MOVQ x_base+32(FP), R9
+	MOVQ next+104(FP), R10
+	ADDQ DI, R8
+	ADDQ DI, R9
+	ADDQ DI, R10
+	MOVQ g_base+64(FP), R11
+	MOVQ DX, R12
 	SHRQ $0x04, R12
 
 columns:
@@ -720,8 +772,9 @@ columns:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 	MOVQ   rows+96(FP), R13
-	MOVQ   DX, R14
+	MOVQ   R9, R14
 	MOVQ   R11, R15
+	MOVQ   R10, BP
 
 token:
 	VMOVUPS      (R14), Z16
@@ -748,209 +801,272 @@ token:
 	VFMADD231PS  Z17, Z23, Z13
 	VFMADD231PS  Z18, Z23, Z14
 	VFMADD231PS  Z19, Z23, Z15
-	ADDQ         BX, R14
-	ADDQ         DI, R15
+	PREFETCHT1   (BP)
+	ADDQ         BX, BP
+	ADDQ         CX, R14
+	ADDQ         DX, R15
 	DECQ         R13
 	JNZ          token
-	VADDPS       (R10), Z0, Z0
-	VMOVUPS      Z0, (R10)
-	VADDPS       64(R10), Z1, Z1
-	VMOVUPS      Z1, 64(R10)
-	VADDPS       128(R10), Z2, Z2
-	VMOVUPS      Z2, 128(R10)
-	VADDPS       192(R10), Z3, Z3
-	VMOVUPS      Z3, 192(R10)
-	VADDPS       (R10)(CX*1), Z4, Z4
-	VMOVUPS      Z4, (R10)(CX*1)
-	VADDPS       64(R10)(CX*1), Z5, Z5
-	VMOVUPS      Z5, 64(R10)(CX*1)
-	VADDPS       128(R10)(CX*1), Z6, Z6
-	VMOVUPS      Z6, 128(R10)(CX*1)
-	VADDPS       192(R10)(CX*1), Z7, Z7
-	VMOVUPS      Z7, 192(R10)(CX*1)
-	VADDPS       (R10)(CX*2), Z8, Z8
-	VMOVUPS      Z8, (R10)(CX*2)
-	VADDPS       64(R10)(CX*2), Z9, Z9
-	VMOVUPS      Z9, 64(R10)(CX*2)
-	VADDPS       128(R10)(CX*2), Z10, Z10
-	VMOVUPS      Z10, 128(R10)(CX*2)
-	VADDPS       192(R10)(CX*2), Z11, Z11
-	VMOVUPS      Z11, 192(R10)(CX*2)
-	VADDPS       (R10)(R8*1), Z12, Z12
-	VMOVUPS      Z12, (R10)(R8*1)
-	VADDPS       64(R10)(R8*1), Z13, Z13
-	VMOVUPS      Z13, 64(R10)(R8*1)
-	VADDPS       128(R10)(R8*1), Z14, Z14
-	VMOVUPS      Z14, 128(R10)(R8*1)
-	VADDPS       192(R10)(R8*1), Z15, Z15
-	VMOVUPS      Z15, 192(R10)(R8*1)
-	LEAQ         (R10)(CX*4), R10
+	VADDPS       (R8), Z0, Z0
+	VMOVUPS      Z0, (R8)
+	VADDPS       64(R8), Z1, Z1
+	VMOVUPS      Z1, 64(R8)
+	VADDPS       128(R8), Z2, Z2
+	VMOVUPS      Z2, 128(R8)
+	VADDPS       192(R8), Z3, Z3
+	VMOVUPS      Z3, 192(R8)
+	VADDPS       (R8)(AX*1), Z4, Z4
+	VMOVUPS      Z4, (R8)(AX*1)
+	VADDPS       64(R8)(AX*1), Z5, Z5
+	VMOVUPS      Z5, 64(R8)(AX*1)
+	VADDPS       128(R8)(AX*1), Z6, Z6
+	VMOVUPS      Z6, 128(R8)(AX*1)
+	VADDPS       192(R8)(AX*1), Z7, Z7
+	VMOVUPS      Z7, 192(R8)(AX*1)
+	VADDPS       (R8)(AX*2), Z8, Z8
+	VMOVUPS      Z8, (R8)(AX*2)
+	VADDPS       64(R8)(AX*2), Z9, Z9
+	VMOVUPS      Z9, 64(R8)(AX*2)
+	VADDPS       128(R8)(AX*2), Z10, Z10
+	VMOVUPS      Z10, 128(R8)(AX*2)
+	VADDPS       192(R8)(AX*2), Z11, Z11
+	VMOVUPS      Z11, 192(R8)(AX*2)
+	VADDPS       (R8)(SI*1), Z12, Z12
+	VMOVUPS      Z12, (R8)(SI*1)
+	VADDPS       64(R8)(SI*1), Z13, Z13
+	VMOVUPS      Z13, 64(R8)(SI*1)
+	VADDPS       128(R8)(SI*1), Z14, Z14
+	VMOVUPS      Z14, 128(R8)(SI*1)
+	VADDPS       192(R8)(SI*1), Z15, Z15
+	VMOVUPS      Z15, 192(R8)(SI*1)
+	LEAQ         (R8)(AX*4), R8
 	ADDQ         $0x00000010, R11
+	ADDQ         $0x00000040, R10
 	DECQ         R12
 	JNZ          columns
-	ADDQ         $0x00000100, AX
-	ADDQ         $0x00000100, DX
-	DECQ         R9
-	JNZ          strip
+	ADDQ         $0x00000100, DI
+	CMPQ         DI, $0x00000100
+	JNE          strip
 	VZEROUPPER
 	RET
 
-// func expandF32AVX512(x []float32, ldx int, b []float32, g []float32, phi []float32, m int, w int, rows int)
-// Requires: AVX, AVX512F
-TEXT ·expandF32AVX512(SB), NOSPLIT, $0-128
-	MOVQ x_base+0(FP), AX
-	MOVQ ldx+24(FP), CX
+// func expandF32AVX512(dst []float32, ldd int, x []float32, ldx int, b []float32, f []float32, g []float32, phi []float32, m int, w int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·expandF32AVX512(SB), NOSPLIT, $0-184
+	MOVQ dst_base+0(FP), AX
+	MOVQ ldd+24(FP), CX
 	SHLQ $0x02, CX
-	MOVQ b_base+32(FP), DX
-	MOVQ g_base+56(FP), BX
-	MOVQ phi_base+80(FP), SI
-	MOVQ m+104(FP), DI
-	SHLQ $0x02, DI
-	MOVQ w+112(FP), R8
-	SHLQ $0x02, R8
-	LEAQ (CX)(CX*2), R9
-	LEAQ (AX)(R9*1), R9
-	LEAQ (DI)(DI*2), R10
-	LEAQ (BX)(R10*1), R10
-	MOVQ rows+120(FP), R11
+	MOVQ x_base+32(FP), DX
+	MOVQ ldx+56(FP), BX
+	SHLQ $0x02, BX
+	MOVQ b_base+64(FP), SI
+	MOVQ f_base+88(FP), DI
+	MOVQ g_base+112(FP), R8
+	MOVQ m+160(FP), R9
+	SHLQ $0x02, R9
+	MOVQ w+168(FP), R10
+	SHLQ $0x02, R10
+	MOVQ rows+176(FP), R11
+	LEAQ (R9)(R9*2), R12
+	LEAQ (R8)(R12*1), R12
 
 rows:
-	MOVQ $0x00000001, R12
+	XORQ R13, R13
 
 strip:
-	VBROADCASTSS (DX), Z24
-	VMULPS       (AX), Z24, Z0
-	VMULPS       64(AX), Z24, Z1
-	VMULPS       128(AX), Z24, Z2
-	VMULPS       192(AX), Z24, Z3
-	VBROADCASTSS 4(DX), Z24
-	VMULPS       (AX)(CX*1), Z24, Z4
-	VMULPS       64(AX)(CX*1), Z24, Z5
-	VMULPS       128(AX)(CX*1), Z24, Z6
-	VMULPS       192(AX)(CX*1), Z24, Z7
-	VBROADCASTSS 8(DX), Z24
-	VMULPS       (AX)(CX*2), Z24, Z8
-	VMULPS       64(AX)(CX*2), Z24, Z9
-	VMULPS       128(AX)(CX*2), Z24, Z10
-	VMULPS       192(AX)(CX*2), Z24, Z11
-	VBROADCASTSS 12(DX), Z24
-	VMULPS       (R9), Z24, Z12
-	VMULPS       64(R9), Z24, Z13
-	VMULPS       128(R9), Z24, Z14
-	VMULPS       192(R9), Z24, Z15
-	VBROADCASTSS 16(DX), Z24
-	VMULPS       (R9)(CX*1), Z24, Z16
-	VMULPS       64(R9)(CX*1), Z24, Z17
-	VMULPS       128(R9)(CX*1), Z24, Z18
-	VMULPS       192(R9)(CX*1), Z24, Z19
-	VBROADCASTSS 20(DX), Z24
-	VMULPS       (R9)(CX*2), Z24, Z20
-	VMULPS       64(R9)(CX*2), Z24, Z21
-	VMULPS       128(R9)(CX*2), Z24, Z22
-	VMULPS       192(R9)(CX*2), Z24, Z23
-	MOVQ         DI, R13
-	SHRQ         $0x02, R13
-	MOVQ         SI, R14
+	LEAQ         (DX)(R13*1), R14
+	LEAQ         (BX)(BX*2), R15
+	LEAQ         (R14)(R15*1), R15
+	VBROADCASTSS (SI), Z24
+	VMULPS       (R14), Z24, Z0
+	VMULPS       64(R14), Z24, Z1
+	VMULPS       128(R14), Z24, Z2
+	VMULPS       192(R14), Z24, Z3
+	VBROADCASTSS 4(SI), Z24
+	VMULPS       (R14)(BX*1), Z24, Z4
+	VMULPS       64(R14)(BX*1), Z24, Z5
+	VMULPS       128(R14)(BX*1), Z24, Z6
+	VMULPS       192(R14)(BX*1), Z24, Z7
+	VBROADCASTSS 8(SI), Z24
+	VMULPS       (R14)(BX*2), Z24, Z8
+	VMULPS       64(R14)(BX*2), Z24, Z9
+	VMULPS       128(R14)(BX*2), Z24, Z10
+	VMULPS       192(R14)(BX*2), Z24, Z11
+	VBROADCASTSS 12(SI), Z24
+	VMULPS       (R15), Z24, Z12
+	VMULPS       64(R15), Z24, Z13
+	VMULPS       128(R15), Z24, Z14
+	VMULPS       192(R15), Z24, Z15
+	VBROADCASTSS 16(SI), Z24
+	VMULPS       (R15)(BX*1), Z24, Z16
+	VMULPS       64(R15)(BX*1), Z24, Z17
+	VMULPS       128(R15)(BX*1), Z24, Z18
+	VMULPS       192(R15)(BX*1), Z24, Z19
+	VBROADCASTSS 20(SI), Z24
+	VMULPS       (R15)(BX*2), Z24, Z20
+	VMULPS       64(R15)(BX*2), Z24, Z21
+	VMULPS       128(R15)(BX*2), Z24, Z22
+	VMULPS       192(R15)(BX*2), Z24, Z23
+	LEAQ         (AX)(R13*1), R14
+	LEAQ         (CX)(CX*2), R15
+	LEAQ         (R14)(R15*1), R15
+	PREFETCHT0   (R14)
+	PREFETCHT0   64(R14)
+	PREFETCHT0   128(R14)
+	PREFETCHT0   192(R14)
+	PREFETCHT0   (R14)(CX*1)
+	PREFETCHT0   64(R14)(CX*1)
+	PREFETCHT0   128(R14)(CX*1)
+	PREFETCHT0   192(R14)(CX*1)
+	PREFETCHT0   (R14)(CX*2)
+	PREFETCHT0   64(R14)(CX*2)
+	PREFETCHT0   128(R14)(CX*2)
+	PREFETCHT0   192(R14)(CX*2)
+	PREFETCHT0   (R15)
+	PREFETCHT0   64(R15)
+	PREFETCHT0   128(R15)
+	PREFETCHT0   192(R15)
+	PREFETCHT0   (R15)(CX*1)
+	PREFETCHT0   64(R15)(CX*1)
+	PREFETCHT0   128(R15)(CX*1)
+	PREFETCHT0   192(R15)(CX*1)
+	PREFETCHT0   (R15)(CX*2)
+	PREFETCHT0   64(R15)(CX*2)
+	PREFETCHT0   128(R15)(CX*2)
+	PREFETCHT0   192(R15)(CX*2)
+	MOVQ         R9, R14
+	SHRQ         $0x02, R14
+	MOVQ         phi_base+136(FP), R15
+	LEAQ         (R15)(R13*1), R15
 
 column:
-	VMOVUPS      (R14), Z24
-	VMOVUPS      64(R14), Z25
-	VMOVUPS      128(R14), Z26
-	VMOVUPS      192(R14), Z27
-	VBROADCASTSS (BX), Z28
+	VMOVUPS      (R15), Z24
+	VMOVUPS      64(R15), Z25
+	VMOVUPS      128(R15), Z26
+	VMOVUPS      192(R15), Z27
+	VBROADCASTSS (R8), Z28
 	VFMADD231PS  Z24, Z28, Z0
 	VFMADD231PS  Z25, Z28, Z1
 	VFMADD231PS  Z26, Z28, Z2
 	VFMADD231PS  Z27, Z28, Z3
-	VBROADCASTSS (BX)(DI*1), Z29
+	VBROADCASTSS (R8)(R9*1), Z29
 	VFMADD231PS  Z24, Z29, Z4
 	VFMADD231PS  Z25, Z29, Z5
 	VFMADD231PS  Z26, Z29, Z6
 	VFMADD231PS  Z27, Z29, Z7
-	VBROADCASTSS (BX)(DI*2), Z30
+	VBROADCASTSS (R8)(R9*2), Z30
 	VFMADD231PS  Z24, Z30, Z8
 	VFMADD231PS  Z25, Z30, Z9
 	VFMADD231PS  Z26, Z30, Z10
 	VFMADD231PS  Z27, Z30, Z11
-	VBROADCASTSS (R10), Z31
+	VBROADCASTSS (R12), Z31
 	VFMADD231PS  Z24, Z31, Z12
 	VFMADD231PS  Z25, Z31, Z13
 	VFMADD231PS  Z26, Z31, Z14
 	VFMADD231PS  Z27, Z31, Z15
-	VBROADCASTSS (R10)(DI*1), Z28
+	VBROADCASTSS (R12)(R9*1), Z28
 	VFMADD231PS  Z24, Z28, Z16
 	VFMADD231PS  Z25, Z28, Z17
 	VFMADD231PS  Z26, Z28, Z18
 	VFMADD231PS  Z27, Z28, Z19
-	VBROADCASTSS (R10)(DI*2), Z29
+	VBROADCASTSS (R12)(R9*2), Z29
 	VFMADD231PS  Z24, Z29, Z20
 	VFMADD231PS  Z25, Z29, Z21
 	VFMADD231PS  Z26, Z29, Z22
 	VFMADD231PS  Z27, Z29, Z23
-	ADDQ         $0x00000004, BX
-	ADDQ         $0x00000004, R10
-	ADDQ         R8, R14
-	DECQ         R13
+	ADDQ         $0x00000004, R8
+	ADDQ         $0x00000004, R12
+	ADDQ         R10, R15
+	DECQ         R14
 	JNZ          column
-	SUBQ         DI, BX
-	SUBQ         DI, R10
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
-	VMOVUPS      Z2, 128(AX)
-	VMOVUPS      Z3, 192(AX)
-	VMOVUPS      Z4, (AX)(CX*1)
-	VMOVUPS      Z5, 64(AX)(CX*1)
-	VMOVUPS      Z6, 128(AX)(CX*1)
-	VMOVUPS      Z7, 192(AX)(CX*1)
-	VMOVUPS      Z8, (AX)(CX*2)
-	VMOVUPS      Z9, 64(AX)(CX*2)
-	VMOVUPS      Z10, 128(AX)(CX*2)
-	VMOVUPS      Z11, 192(AX)(CX*2)
-	VMOVUPS      Z12, (R9)
-	VMOVUPS      Z13, 64(R9)
-	VMOVUPS      Z14, 128(R9)
-	VMOVUPS      Z15, 192(R9)
-	VMOVUPS      Z16, (R9)(CX*1)
-	VMOVUPS      Z17, 64(R9)(CX*1)
-	VMOVUPS      Z18, 128(R9)(CX*1)
-	VMOVUPS      Z19, 192(R9)(CX*1)
-	VMOVUPS      Z20, (R9)(CX*2)
-	VMOVUPS      Z21, 64(R9)(CX*2)
-	VMOVUPS      Z22, 128(R9)(CX*2)
-	VMOVUPS      Z23, 192(R9)(CX*2)
-	ADDQ         $0x00000100, AX
-	ADDQ         $0x00000100, R9
-	ADDQ         $0x00000100, SI
-	DECQ         R12
-	JNZ          strip
-	SUBQ         $0x00000100, SI
-	SUBQ         $0x00000100, AX
-	SUBQ         $0x00000100, R9
+	SUBQ         R9, R8
+	SUBQ         R9, R12
+	LEAQ         (AX)(R13*1), R14
+	LEAQ         (CX)(CX*2), R15
+	LEAQ         (R14)(R15*1), R15
+	VBROADCASTSS (DI), Z24
+	VMULPS       Z24, Z0, Z0
+	VMOVUPS      Z0, (R14)
+	VMULPS       Z24, Z1, Z1
+	VMOVUPS      Z1, 64(R14)
+	VMULPS       Z24, Z2, Z2
+	VMOVUPS      Z2, 128(R14)
+	VMULPS       Z24, Z3, Z3
+	VMOVUPS      Z3, 192(R14)
+	VBROADCASTSS 4(DI), Z24
+	VMULPS       Z24, Z4, Z4
+	VMOVUPS      Z4, (R14)(CX*1)
+	VMULPS       Z24, Z5, Z5
+	VMOVUPS      Z5, 64(R14)(CX*1)
+	VMULPS       Z24, Z6, Z6
+	VMOVUPS      Z6, 128(R14)(CX*1)
+	VMULPS       Z24, Z7, Z7
+	VMOVUPS      Z7, 192(R14)(CX*1)
+	VBROADCASTSS 8(DI), Z24
+	VMULPS       Z24, Z8, Z8
+	VMOVUPS      Z8, (R14)(CX*2)
+	VMULPS       Z24, Z9, Z9
+	VMOVUPS      Z9, 64(R14)(CX*2)
+	VMULPS       Z24, Z10, Z10
+	VMOVUPS      Z10, 128(R14)(CX*2)
+	VMULPS       Z24, Z11, Z11
+	VMOVUPS      Z11, 192(R14)(CX*2)
+	VBROADCASTSS 12(DI), Z24
+	VMULPS       Z24, Z12, Z12
+	VMOVUPS      Z12, (R15)
+	VMULPS       Z24, Z13, Z13
+	VMOVUPS      Z13, 64(R15)
+	VMULPS       Z24, Z14, Z14
+	VMOVUPS      Z14, 128(R15)
+	VMULPS       Z24, Z15, Z15
+	VMOVUPS      Z15, 192(R15)
+	VBROADCASTSS 16(DI), Z24
+	VMULPS       Z24, Z16, Z16
+	VMOVUPS      Z16, (R15)(CX*1)
+	VMULPS       Z24, Z17, Z17
+	VMOVUPS      Z17, 64(R15)(CX*1)
+	VMULPS       Z24, Z18, Z18
+	VMOVUPS      Z18, 128(R15)(CX*1)
+	VMULPS       Z24, Z19, Z19
+	VMOVUPS      Z19, 192(R15)(CX*1)
+	VBROADCASTSS 20(DI), Z24
+	VMULPS       Z24, Z20, Z20
+	VMOVUPS      Z20, (R15)(CX*2)
+	VMULPS       Z24, Z21, Z21
+	VMOVUPS      Z21, 64(R15)(CX*2)
+	VMULPS       Z24, Z22, Z22
+	VMOVUPS      Z22, 128(R15)(CX*2)
+	VMULPS       Z24, Z23, Z23
+	VMOVUPS      Z23, 192(R15)(CX*2)
+	ADDQ         $0x00000100, R13
+	CMPQ         R13, $0x00000100
+	JNE          strip
+	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         CX, R9
-	ADDQ         DI, BX
-	ADDQ         DI, R10
+	ADDQ         R9, R8
+	ADDQ         R9, R12
+	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         CX, R9
-	ADDQ         DI, BX
-	ADDQ         DI, R10
+	ADDQ         R9, R8
+	ADDQ         R9, R12
+	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         CX, R9
-	ADDQ         DI, BX
-	ADDQ         DI, R10
+	ADDQ         R9, R8
+	ADDQ         R9, R12
+	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         CX, R9
-	ADDQ         DI, BX
-	ADDQ         DI, R10
+	ADDQ         R9, R8
+	ADDQ         R9, R12
+	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         CX, R9
-	ADDQ         DI, BX
-	ADDQ         DI, R10
+	ADDQ         R9, R8
+	ADDQ         R9, R12
+	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         CX, R9
-	ADDQ         DI, BX
-	ADDQ         DI, R10
-	ADDQ         $0x00000018, DX
+	ADDQ         R9, R8
+	ADDQ         R9, R12
+	ADDQ         $0x00000018, SI
+	ADDQ         $0x00000018, DI
 	SUBQ         $0x00000006, R11
 	JNZ          rows
 	VZEROUPPER
@@ -1131,9 +1247,9 @@ across:
 	VZEROUPPER
 	RET
 
-// func dotF64AVX2(c []float64, x []float64, ldx int, phi []float64, m int, w int)
-// Requires: AVX, FMA3
-TEXT ·dotF64AVX2(SB), NOSPLIT, $0-96
+// func dotF64AVX2(c []float64, x []float64, ldx int, phi []float64, m int, w int, next *byte, stride int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·dotF64AVX2(SB), NOSPLIT, $0-112
 	MOVQ c_base+0(FP), AX
 	MOVQ x_base+24(FP), CX
 	MOVQ ldx+48(FP), DX
@@ -1148,6 +1264,8 @@ TEXT ·dotF64AVX2(SB), NOSPLIT, $0-96
 	SHRQ $0x05, R9
 	LEAQ (DX)(DX*2), R10
 	LEAQ (CX)(R10*1), R10
+	MOVQ next+96(FP), R11
+	MOVQ stride+104(FP), R12
 
 columns:
 	VXORPD Y0, Y0, Y0
@@ -1162,8 +1280,8 @@ columns:
 	VXORPD Y9, Y9, Y9
 	VXORPD Y10, Y10, Y10
 	VXORPD Y11, Y11, Y11
-	MOVQ   DI, R11
-	SHRQ   $0x05, R11
+	MOVQ   DI, R13
+	SHRQ   $0x05, R13
 
 row0:
 	VMOVUPD     (CX), Y12
@@ -1185,11 +1303,15 @@ row0:
 	VFMADD231PD Y15, Y12, Y3
 	VFMADD231PD Y15, Y13, Y7
 	VFMADD231PD Y15, Y14, Y11
+	PREFETCHT1  (R11)
+	ADDQ        $0x00000020, R11
 	ADDQ        $0x00000020, CX
 	ADDQ        $0x00000020, BX
-	DECQ        R11
+	DECQ        R13
 	JNZ         row0
 	SUBQ        DI, BX
+	SUBQ        DI, R11
+	ADDQ        R12, R11
 	SUBQ        DI, CX
 	VUNPCKHPD   Y1, Y0, Y12
 	VUNPCKLPD   Y1, Y0, Y0
@@ -1241,8 +1363,8 @@ row0:
 	VXORPD Y9, Y9, Y9
 	VXORPD Y10, Y10, Y10
 	VXORPD Y11, Y11, Y11
-	MOVQ   DI, R11
-	SHRQ   $0x05, R11
+	MOVQ   DI, R13
+	SHRQ   $0x05, R13
 
 row3:
 	VMOVUPD     (R10), Y12
@@ -1266,11 +1388,11 @@ row3:
 	VFMADD231PD Y15, Y14, Y11
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000020, BX
-	DECQ        R11
+	DECQ        R13
 	JNZ         row3
 	SUBQ        DI, BX
 	SUBQ        DI, R10
-	MOVQ        AX, R11
+	MOVQ        AX, R13
 	VUNPCKHPD   Y1, Y0, Y12
 	VUNPCKLPD   Y1, Y0, Y0
 	VADDPD      Y12, Y0, Y0
@@ -1280,9 +1402,9 @@ row3:
 	VPERM2F128  $0x31, Y2, Y0, Y12
 	VPERM2F128  $0x20, Y2, Y0, Y0
 	VADDPD      Y12, Y0, Y0
-	VADDPD      (R11), Y0, Y0
-	VMOVUPD     Y0, (R11)
-	ADDQ        SI, R11
+	VADDPD      (R13), Y0, Y0
+	VMOVUPD     Y0, (R13)
+	ADDQ        SI, R13
 	VUNPCKHPD   Y5, Y4, Y12
 	VUNPCKLPD   Y5, Y4, Y4
 	VADDPD      Y12, Y4, Y4
@@ -1292,9 +1414,9 @@ row3:
 	VPERM2F128  $0x31, Y6, Y4, Y12
 	VPERM2F128  $0x20, Y6, Y4, Y4
 	VADDPD      Y12, Y4, Y4
-	VADDPD      (R11), Y4, Y4
-	VMOVUPD     Y4, (R11)
-	ADDQ        SI, R11
+	VADDPD      (R13), Y4, Y4
+	VMOVUPD     Y4, (R13)
+	ADDQ        SI, R13
 	VUNPCKHPD   Y9, Y8, Y12
 	VUNPCKLPD   Y9, Y8, Y8
 	VADDPD      Y12, Y8, Y8
@@ -1304,10 +1426,10 @@ row3:
 	VPERM2F128  $0x31, Y10, Y8, Y12
 	VPERM2F128  $0x20, Y10, Y8, Y8
 	VADDPD      Y12, Y8, Y8
-	VADDPD      (R11), Y8, Y8
-	VMOVUPD     Y8, (R11)
-	LEAQ        (SI)(SI*2), R11
-	SUBQ        R11, AX
+	VADDPD      (R13), Y8, Y8
+	VMOVUPD     Y8, (R13)
+	LEAQ        (SI)(SI*2), R13
+	SUBQ        R13, AX
 	ADDQ        $0x00000020, AX
 	LEAQ        (BX)(DI*4), BX
 	DECQ        R9
@@ -1315,25 +1437,28 @@ row3:
 	VZEROUPPER
 	RET
 
-// func outerF64AVX2(d []float64, w int, x []float64, ldx int, g []float64, m int, rows int)
-// Requires: AVX, FMA3
-TEXT ·outerF64AVX2(SB), NOSPLIT, $0-104
-	MOVQ d_base+0(FP), AX
-	MOVQ w+24(FP), CX
+// func outerF64AVX2(d []float64, w int, x []float64, ldx int, g []float64, m int, rows int, next *byte, stride int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·outerF64AVX2(SB), NOSPLIT, $8-120
+	MOVQ w+24(FP), AX
+	SHLQ $0x03, AX
+	MOVQ ldx+56(FP), CX
 	SHLQ $0x03, CX
-	MOVQ x_base+32(FP), DX
-	MOVQ ldx+56(FP), BX
-	SHLQ $0x03, BX
-	MOVQ g_base+64(FP), SI
-	MOVQ m+88(FP), DI
-	SHLQ $0x03, DI
-	LEAQ (CX)(CX*2), R8
-	MOVQ $0x00000008, R9
+	MOVQ m+88(FP), DX
+	SHLQ $0x03, DX
+	MOVQ stride+112(FP), BX
+	LEAQ (AX)(AX*2), SI
+	XORQ DI, DI
 
 strip:
-	MOVQ AX, R10
-	MOVQ SI, R11
-	MOVQ DI, R12
+	MOVQ d_base+0(FP), R8
+	MOVQ x_base+32(FP), R9
+	MOVQ next+104(FP), R10
+	ADDQ DI, R8
+	ADDQ DI, R9
+	ADDQ DI, R10
+	MOVQ g_base+64(FP), R11
+	MOVQ DX, R12
 	SHRQ $0x05, R12
 
 columns:
@@ -1346,8 +1471,9 @@ columns:
 	VXORPD Y6, Y6, Y6
 	VXORPD Y7, Y7, Y7
 	MOVQ   rows+96(FP), R13
-	MOVQ   DX, R14
+	MOVQ   R9, R14
 	MOVQ   R11, R15
+	MOVQ   R10, BP
 
 token:
 	VMOVUPD      (R14), Y8
@@ -1364,155 +1490,188 @@ token:
 	VBROADCASTSD 24(R15), Y13
 	VFMADD231PD  Y8, Y13, Y6
 	VFMADD231PD  Y9, Y13, Y7
-	ADDQ         BX, R14
-	ADDQ         DI, R15
+	PREFETCHT1   (BP)
+	ADDQ         BX, BP
+	ADDQ         CX, R14
+	ADDQ         DX, R15
 	DECQ         R13
 	JNZ          token
-	VADDPD       (R10), Y0, Y0
-	VMOVUPD      Y0, (R10)
-	VADDPD       32(R10), Y1, Y1
-	VMOVUPD      Y1, 32(R10)
-	VADDPD       (R10)(CX*1), Y2, Y2
-	VMOVUPD      Y2, (R10)(CX*1)
-	VADDPD       32(R10)(CX*1), Y3, Y3
-	VMOVUPD      Y3, 32(R10)(CX*1)
-	VADDPD       (R10)(CX*2), Y4, Y4
-	VMOVUPD      Y4, (R10)(CX*2)
-	VADDPD       32(R10)(CX*2), Y5, Y5
-	VMOVUPD      Y5, 32(R10)(CX*2)
-	VADDPD       (R10)(R8*1), Y6, Y6
-	VMOVUPD      Y6, (R10)(R8*1)
-	VADDPD       32(R10)(R8*1), Y7, Y7
-	VMOVUPD      Y7, 32(R10)(R8*1)
-	LEAQ         (R10)(CX*4), R10
+	VADDPD       (R8), Y0, Y0
+	VMOVUPD      Y0, (R8)
+	VADDPD       32(R8), Y1, Y1
+	VMOVUPD      Y1, 32(R8)
+	VADDPD       (R8)(AX*1), Y2, Y2
+	VMOVUPD      Y2, (R8)(AX*1)
+	VADDPD       32(R8)(AX*1), Y3, Y3
+	VMOVUPD      Y3, 32(R8)(AX*1)
+	VADDPD       (R8)(AX*2), Y4, Y4
+	VMOVUPD      Y4, (R8)(AX*2)
+	VADDPD       32(R8)(AX*2), Y5, Y5
+	VMOVUPD      Y5, 32(R8)(AX*2)
+	VADDPD       (R8)(SI*1), Y6, Y6
+	VMOVUPD      Y6, (R8)(SI*1)
+	VADDPD       32(R8)(SI*1), Y7, Y7
+	VMOVUPD      Y7, 32(R8)(SI*1)
+	LEAQ         (R8)(AX*4), R8
 	ADDQ         $0x00000020, R11
+	ADDQ         $0x00000040, R10
 	DECQ         R12
 	JNZ          columns
-	ADDQ         $0x00000040, AX
-	ADDQ         $0x00000040, DX
-	DECQ         R9
-	JNZ          strip
+	ADDQ         $0x00000040, DI
+	CMPQ         DI, $0x00000200
+	JNE          strip
 	VZEROUPPER
 	RET
 
-// func expandF64AVX2(x []float64, ldx int, b []float64, g []float64, phi []float64, m int, w int, rows int)
-// Requires: AVX, FMA3
-TEXT ·expandF64AVX2(SB), NOSPLIT, $0-128
-	MOVQ x_base+0(FP), AX
-	MOVQ ldx+24(FP), CX
+// func expandF64AVX2(dst []float64, ldd int, x []float64, ldx int, b []float64, f []float64, g []float64, phi []float64, m int, w int, rows int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·expandF64AVX2(SB), NOSPLIT, $0-184
+	MOVQ dst_base+0(FP), AX
+	MOVQ ldd+24(FP), CX
 	SHLQ $0x03, CX
-	MOVQ b_base+32(FP), DX
-	MOVQ g_base+56(FP), BX
-	MOVQ phi_base+80(FP), SI
-	MOVQ m+104(FP), DI
-	SHLQ $0x03, DI
-	MOVQ w+112(FP), R8
-	SHLQ $0x03, R8
-	LEAQ (CX)(CX*2), R9
-	LEAQ (AX)(R9*1), R9
-	LEAQ (DI)(DI*2), R10
-	LEAQ (BX)(R10*1), R10
-	MOVQ rows+120(FP), R11
+	MOVQ x_base+32(FP), DX
+	MOVQ ldx+56(FP), BX
+	SHLQ $0x03, BX
+	MOVQ b_base+64(FP), SI
+	MOVQ f_base+88(FP), DI
+	MOVQ g_base+112(FP), R8
+	MOVQ m+160(FP), R9
+	SHLQ $0x03, R9
+	MOVQ w+168(FP), R10
+	SHLQ $0x03, R10
+	MOVQ rows+176(FP), R11
+	LEAQ (R9)(R9*2), R12
+	LEAQ (R8)(R12*1), R12
 
 rows:
-	MOVQ $0x00000008, R12
+	XORQ R13, R13
 
 strip:
-	VBROADCASTSD (DX), Y12
-	VMULPD       (AX), Y12, Y0
-	VMULPD       32(AX), Y12, Y1
-	VBROADCASTSD 8(DX), Y12
-	VMULPD       (AX)(CX*1), Y12, Y2
-	VMULPD       32(AX)(CX*1), Y12, Y3
-	VBROADCASTSD 16(DX), Y12
-	VMULPD       (AX)(CX*2), Y12, Y4
-	VMULPD       32(AX)(CX*2), Y12, Y5
-	VBROADCASTSD 24(DX), Y12
-	VMULPD       (R9), Y12, Y6
-	VMULPD       32(R9), Y12, Y7
-	VBROADCASTSD 32(DX), Y12
-	VMULPD       (R9)(CX*1), Y12, Y8
-	VMULPD       32(R9)(CX*1), Y12, Y9
-	VBROADCASTSD 40(DX), Y12
-	VMULPD       (R9)(CX*2), Y12, Y10
-	VMULPD       32(R9)(CX*2), Y12, Y11
-	MOVQ         DI, R13
-	SHRQ         $0x03, R13
-	MOVQ         SI, R14
+	LEAQ         (DX)(R13*1), R14
+	LEAQ         (BX)(BX*2), R15
+	LEAQ         (R14)(R15*1), R15
+	VBROADCASTSD (SI), Y12
+	VMULPD       (R14), Y12, Y0
+	VMULPD       32(R14), Y12, Y1
+	VBROADCASTSD 8(SI), Y12
+	VMULPD       (R14)(BX*1), Y12, Y2
+	VMULPD       32(R14)(BX*1), Y12, Y3
+	VBROADCASTSD 16(SI), Y12
+	VMULPD       (R14)(BX*2), Y12, Y4
+	VMULPD       32(R14)(BX*2), Y12, Y5
+	VBROADCASTSD 24(SI), Y12
+	VMULPD       (R15), Y12, Y6
+	VMULPD       32(R15), Y12, Y7
+	VBROADCASTSD 32(SI), Y12
+	VMULPD       (R15)(BX*1), Y12, Y8
+	VMULPD       32(R15)(BX*1), Y12, Y9
+	VBROADCASTSD 40(SI), Y12
+	VMULPD       (R15)(BX*2), Y12, Y10
+	VMULPD       32(R15)(BX*2), Y12, Y11
+	LEAQ         (AX)(R13*1), R14
+	LEAQ         (CX)(CX*2), R15
+	LEAQ         (R14)(R15*1), R15
+	PREFETCHT0   (R14)
+	PREFETCHT0   (R14)(CX*1)
+	PREFETCHT0   (R14)(CX*2)
+	PREFETCHT0   (R15)
+	PREFETCHT0   (R15)(CX*1)
+	PREFETCHT0   (R15)(CX*2)
+	MOVQ         R9, R14
+	SHRQ         $0x03, R14
+	MOVQ         phi_base+136(FP), R15
+	LEAQ         (R15)(R13*1), R15
 
 column:
-	VMOVUPD      (R14), Y12
-	VMOVUPD      32(R14), Y13
-	VBROADCASTSD (BX), Y14
+	VMOVUPD      (R15), Y12
+	VMOVUPD      32(R15), Y13
+	VBROADCASTSD (R8), Y14
 	VFMADD231PD  Y12, Y14, Y0
 	VFMADD231PD  Y13, Y14, Y1
-	VBROADCASTSD (BX)(DI*1), Y15
+	VBROADCASTSD (R8)(R9*1), Y15
 	VFMADD231PD  Y12, Y15, Y2
 	VFMADD231PD  Y13, Y15, Y3
-	VBROADCASTSD (BX)(DI*2), Y14
+	VBROADCASTSD (R8)(R9*2), Y14
 	VFMADD231PD  Y12, Y14, Y4
 	VFMADD231PD  Y13, Y14, Y5
-	VBROADCASTSD (R10), Y15
+	VBROADCASTSD (R12), Y15
 	VFMADD231PD  Y12, Y15, Y6
 	VFMADD231PD  Y13, Y15, Y7
-	VBROADCASTSD (R10)(DI*1), Y14
+	VBROADCASTSD (R12)(R9*1), Y14
 	VFMADD231PD  Y12, Y14, Y8
 	VFMADD231PD  Y13, Y14, Y9
-	VBROADCASTSD (R10)(DI*2), Y15
+	VBROADCASTSD (R12)(R9*2), Y15
 	VFMADD231PD  Y12, Y15, Y10
 	VFMADD231PD  Y13, Y15, Y11
-	ADDQ         $0x00000008, BX
-	ADDQ         $0x00000008, R10
-	ADDQ         R8, R14
-	DECQ         R13
+	ADDQ         $0x00000008, R8
+	ADDQ         $0x00000008, R12
+	ADDQ         R10, R15
+	DECQ         R14
 	JNZ          column
-	SUBQ         DI, BX
-	SUBQ         DI, R10
-	VMOVUPD      Y0, (AX)
-	VMOVUPD      Y1, 32(AX)
-	VMOVUPD      Y2, (AX)(CX*1)
-	VMOVUPD      Y3, 32(AX)(CX*1)
-	VMOVUPD      Y4, (AX)(CX*2)
-	VMOVUPD      Y5, 32(AX)(CX*2)
-	VMOVUPD      Y6, (R9)
-	VMOVUPD      Y7, 32(R9)
-	VMOVUPD      Y8, (R9)(CX*1)
-	VMOVUPD      Y9, 32(R9)(CX*1)
-	VMOVUPD      Y10, (R9)(CX*2)
-	VMOVUPD      Y11, 32(R9)(CX*2)
-	ADDQ         $0x00000040, AX
-	ADDQ         $0x00000040, R9
-	ADDQ         $0x00000040, SI
-	DECQ         R12
-	JNZ          strip
-	SUBQ         $0x00000200, SI
-	SUBQ         $0x00000200, AX
-	SUBQ         $0x00000200, R9
+	SUBQ         R9, R8
+	SUBQ         R9, R12
+	LEAQ         (AX)(R13*1), R14
+	LEAQ         (CX)(CX*2), R15
+	LEAQ         (R14)(R15*1), R15
+	VBROADCASTSD (DI), Y12
+	VMULPD       Y12, Y0, Y0
+	VMOVUPD      Y0, (R14)
+	VMULPD       Y12, Y1, Y1
+	VMOVUPD      Y1, 32(R14)
+	VBROADCASTSD 8(DI), Y12
+	VMULPD       Y12, Y2, Y2
+	VMOVUPD      Y2, (R14)(CX*1)
+	VMULPD       Y12, Y3, Y3
+	VMOVUPD      Y3, 32(R14)(CX*1)
+	VBROADCASTSD 16(DI), Y12
+	VMULPD       Y12, Y4, Y4
+	VMOVUPD      Y4, (R14)(CX*2)
+	VMULPD       Y12, Y5, Y5
+	VMOVUPD      Y5, 32(R14)(CX*2)
+	VBROADCASTSD 24(DI), Y12
+	VMULPD       Y12, Y6, Y6
+	VMOVUPD      Y6, (R15)
+	VMULPD       Y12, Y7, Y7
+	VMOVUPD      Y7, 32(R15)
+	VBROADCASTSD 32(DI), Y12
+	VMULPD       Y12, Y8, Y8
+	VMOVUPD      Y8, (R15)(CX*1)
+	VMULPD       Y12, Y9, Y9
+	VMOVUPD      Y9, 32(R15)(CX*1)
+	VBROADCASTSD 40(DI), Y12
+	VMULPD       Y12, Y10, Y10
+	VMOVUPD      Y10, (R15)(CX*2)
+	VMULPD       Y12, Y11, Y11
+	VMOVUPD      Y11, 32(R15)(CX*2)
+	ADDQ         $0x00000040, R13
+	CMPQ         R13, $0x00000200
+	JNE          strip
+	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         CX, R9
-	ADDQ         DI, BX
-	ADDQ         DI, R10
+	ADDQ         R9, R8
+	ADDQ         R9, R12
+	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         CX, R9
-	ADDQ         DI, BX
-	ADDQ         DI, R10
+	ADDQ         R9, R8
+	ADDQ         R9, R12
+	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         CX, R9
-	ADDQ         DI, BX
-	ADDQ         DI, R10
+	ADDQ         R9, R8
+	ADDQ         R9, R12
+	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         CX, R9
-	ADDQ         DI, BX
-	ADDQ         DI, R10
+	ADDQ         R9, R8
+	ADDQ         R9, R12
+	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         CX, R9
-	ADDQ         DI, BX
-	ADDQ         DI, R10
+	ADDQ         R9, R8
+	ADDQ         R9, R12
+	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         CX, R9
-	ADDQ         DI, BX
-	ADDQ         DI, R10
-	ADDQ         $0x00000030, DX
+	ADDQ         R9, R8
+	ADDQ         R9, R12
+	ADDQ         $0x00000030, SI
+	ADDQ         $0x00000030, DI
 	SUBQ         $0x00000006, R11
 	JNZ          rows
 	VZEROUPPER
@@ -1585,9 +1744,9 @@ rest:
 	VZEROUPPER
 	RET
 
-// func dotF64AVX512(c []float64, x []float64, ldx int, phi []float64, m int, w int)
-// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
-TEXT ·dotF64AVX512(SB), NOSPLIT, $0-96
+// func dotF64AVX512(c []float64, x []float64, ldx int, phi []float64, m int, w int, next *byte, stride int)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, MMX+
+TEXT ·dotF64AVX512(SB), NOSPLIT, $0-112
 	MOVQ c_base+0(FP), AX
 	MOVQ x_base+24(FP), CX
 	MOVQ ldx+48(FP), DX
@@ -1602,6 +1761,8 @@ TEXT ·dotF64AVX512(SB), NOSPLIT, $0-96
 	SHRQ $0x05, R9
 	LEAQ (DX)(DX*2), R10
 	LEAQ (CX)(R10*1), R10
+	MOVQ next+96(FP), R11
+	MOVQ stride+104(FP), R12
 
 columns:
 	VXORPD Z0, Z0, Z0
@@ -1628,8 +1789,8 @@ columns:
 	VXORPD Z21, Z21, Z21
 	VXORPD Z22, Z22, Z22
 	VXORPD Z23, Z23, Z23
-	MOVQ   DI, R11
-	SHRQ   $0x06, R11
+	MOVQ   DI, R13
+	SHRQ   $0x06, R13
 
 row0:
 	VMOVUPD       (BX), Z24
@@ -1666,15 +1827,19 @@ row0:
 	VFMADD231PD   Z25, Z29, Z21
 	VFMADD231PD   Z26, Z29, Z22
 	VFMADD231PD   Z27, Z29, Z23
+	PREFETCHT1    (R11)
+	ADDQ          $0x00000040, R11
 	ADDQ          $0x00000040, CX
 	ADDQ          $0x00000040, R10
 	ADDQ          $0x00000040, BX
-	DECQ          R11
+	DECQ          R13
 	JNZ           row0
 	SUBQ          DI, BX
+	SUBQ          DI, R11
+	ADDQ          R12, R11
 	SUBQ          DI, CX
 	SUBQ          DI, R10
-	MOVQ          AX, R11
+	MOVQ          AX, R13
 	VUNPCKHPD     Z1, Z0, Z24
 	VUNPCKLPD     Z1, Z0, Z0
 	VADDPD        Z24, Z0, Z0
@@ -1688,9 +1853,9 @@ row0:
 	VSHUFF64X2    $0x03, Y2, Y0, Y24
 	VSHUFF64X2    $0x00, Y2, Y0, Y0
 	VADDPD        Y24, Y0, Y0
-	VADDPD        (R11), Y0, Y0
-	VMOVUPD       Y0, (R11)
-	ADDQ          SI, R11
+	VADDPD        (R13), Y0, Y0
+	VMOVUPD       Y0, (R13)
+	ADDQ          SI, R13
 	VUNPCKHPD     Z5, Z4, Z24
 	VUNPCKLPD     Z5, Z4, Z4
 	VADDPD        Z24, Z4, Z4
@@ -1704,9 +1869,9 @@ row0:
 	VSHUFF64X2    $0x03, Y6, Y4, Y24
 	VSHUFF64X2    $0x00, Y6, Y4, Y4
 	VADDPD        Y24, Y4, Y4
-	VADDPD        (R11), Y4, Y4
-	VMOVUPD       Y4, (R11)
-	ADDQ          SI, R11
+	VADDPD        (R13), Y4, Y4
+	VMOVUPD       Y4, (R13)
+	ADDQ          SI, R13
 	VUNPCKHPD     Z9, Z8, Z24
 	VUNPCKLPD     Z9, Z8, Z8
 	VADDPD        Z24, Z8, Z8
@@ -1720,9 +1885,9 @@ row0:
 	VSHUFF64X2    $0x03, Y10, Y8, Y24
 	VSHUFF64X2    $0x00, Y10, Y8, Y8
 	VADDPD        Y24, Y8, Y8
-	VADDPD        (R11), Y8, Y8
-	VMOVUPD       Y8, (R11)
-	ADDQ          SI, R11
+	VADDPD        (R13), Y8, Y8
+	VMOVUPD       Y8, (R13)
+	ADDQ          SI, R13
 	VUNPCKHPD     Z13, Z12, Z24
 	VUNPCKLPD     Z13, Z12, Z12
 	VADDPD        Z24, Z12, Z12
@@ -1736,9 +1901,9 @@ row0:
 	VSHUFF64X2    $0x03, Y14, Y12, Y24
 	VSHUFF64X2    $0x00, Y14, Y12, Y12
 	VADDPD        Y24, Y12, Y12
-	VADDPD        (R11), Y12, Y12
-	VMOVUPD       Y12, (R11)
-	ADDQ          SI, R11
+	VADDPD        (R13), Y12, Y12
+	VMOVUPD       Y12, (R13)
+	ADDQ          SI, R13
 	VUNPCKHPD     Z17, Z16, Z24
 	VUNPCKLPD     Z17, Z16, Z16
 	VADDPD        Z24, Z16, Z16
@@ -1752,9 +1917,9 @@ row0:
 	VSHUFF64X2    $0x03, Y18, Y16, Y24
 	VSHUFF64X2    $0x00, Y18, Y16, Y16
 	VADDPD        Y24, Y16, Y16
-	VADDPD        (R11), Y16, Y16
-	VMOVUPD       Y16, (R11)
-	ADDQ          SI, R11
+	VADDPD        (R13), Y16, Y16
+	VMOVUPD       Y16, (R13)
+	ADDQ          SI, R13
 	VUNPCKHPD     Z21, Z20, Z24
 	VUNPCKLPD     Z21, Z20, Z20
 	VADDPD        Z24, Z20, Z20
@@ -1768,8 +1933,8 @@ row0:
 	VSHUFF64X2    $0x03, Y22, Y20, Y24
 	VSHUFF64X2    $0x00, Y22, Y20, Y20
 	VADDPD        Y24, Y20, Y20
-	VADDPD        (R11), Y20, Y20
-	VMOVUPD       Y20, (R11)
+	VADDPD        (R13), Y20, Y20
+	VMOVUPD       Y20, (R13)
 	ADDQ          $0x00000020, AX
 	LEAQ          (BX)(DI*4), BX
 	DECQ          R9
@@ -1777,25 +1942,28 @@ row0:
 	VZEROUPPER
 	RET
 
-// func outerF64AVX512(d []float64, w int, x []float64, ldx int, g []float64, m int, rows int)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·outerF64AVX512(SB), NOSPLIT, $0-104
-	MOVQ d_base+0(FP), AX
-	MOVQ w+24(FP), CX
+// func outerF64AVX512(d []float64, w int, x []float64, ldx int, g []float64, m int, rows int, next *byte, stride int)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·outerF64AVX512(SB), NOSPLIT, $8-120
+	MOVQ w+24(FP), AX
+	SHLQ $0x03, AX
+	MOVQ ldx+56(FP), CX
 	SHLQ $0x03, CX
-	MOVQ x_base+32(FP), DX
-	MOVQ ldx+56(FP), BX
-	SHLQ $0x03, BX
-	MOVQ g_base+64(FP), SI
-	MOVQ m+88(FP), DI
-	SHLQ $0x03, DI
-	LEAQ (CX)(CX*2), R8
-	MOVQ $0x00000002, R9
+	MOVQ m+88(FP), DX
+	SHLQ $0x03, DX
+	MOVQ stride+112(FP), BX
+	LEAQ (AX)(AX*2), SI
+	XORQ DI, DI
 
 strip:
-	MOVQ AX, R10
-	MOVQ SI, R11
-	MOVQ DI, R12
+	MOVQ d_base+0(FP), R8
+	MOVQ x_base+32(FP), R9
+	MOVQ next+104(FP), R10
+	ADDQ DI, R8
+	ADDQ DI, R9
+	ADDQ DI, R10
+	MOVQ g_base+64(FP), R11
+	MOVQ DX, R12
 	SHRQ $0x05, R12
 
 columns:
@@ -1816,8 +1984,9 @@ columns:
 	VXORPD Z14, Z14, Z14
 	VXORPD Z15, Z15, Z15
 	MOVQ   rows+96(FP), R13
-	MOVQ   DX, R14
+	MOVQ   R9, R14
 	MOVQ   R11, R15
+	MOVQ   R10, BP
 
 token:
 	VMOVUPD      (R14), Z16
@@ -1844,209 +2013,272 @@ token:
 	VFMADD231PD  Z17, Z23, Z13
 	VFMADD231PD  Z18, Z23, Z14
 	VFMADD231PD  Z19, Z23, Z15
-	ADDQ         BX, R14
-	ADDQ         DI, R15
+	PREFETCHT1   (BP)
+	ADDQ         BX, BP
+	ADDQ         CX, R14
+	ADDQ         DX, R15
 	DECQ         R13
 	JNZ          token
-	VADDPD       (R10), Z0, Z0
-	VMOVUPD      Z0, (R10)
-	VADDPD       64(R10), Z1, Z1
-	VMOVUPD      Z1, 64(R10)
-	VADDPD       128(R10), Z2, Z2
-	VMOVUPD      Z2, 128(R10)
-	VADDPD       192(R10), Z3, Z3
-	VMOVUPD      Z3, 192(R10)
-	VADDPD       (R10)(CX*1), Z4, Z4
-	VMOVUPD      Z4, (R10)(CX*1)
-	VADDPD       64(R10)(CX*1), Z5, Z5
-	VMOVUPD      Z5, 64(R10)(CX*1)
-	VADDPD       128(R10)(CX*1), Z6, Z6
-	VMOVUPD      Z6, 128(R10)(CX*1)
-	VADDPD       192(R10)(CX*1), Z7, Z7
-	VMOVUPD      Z7, 192(R10)(CX*1)
-	VADDPD       (R10)(CX*2), Z8, Z8
-	VMOVUPD      Z8, (R10)(CX*2)
-	VADDPD       64(R10)(CX*2), Z9, Z9
-	VMOVUPD      Z9, 64(R10)(CX*2)
-	VADDPD       128(R10)(CX*2), Z10, Z10
-	VMOVUPD      Z10, 128(R10)(CX*2)
-	VADDPD       192(R10)(CX*2), Z11, Z11
-	VMOVUPD      Z11, 192(R10)(CX*2)
-	VADDPD       (R10)(R8*1), Z12, Z12
-	VMOVUPD      Z12, (R10)(R8*1)
-	VADDPD       64(R10)(R8*1), Z13, Z13
-	VMOVUPD      Z13, 64(R10)(R8*1)
-	VADDPD       128(R10)(R8*1), Z14, Z14
-	VMOVUPD      Z14, 128(R10)(R8*1)
-	VADDPD       192(R10)(R8*1), Z15, Z15
-	VMOVUPD      Z15, 192(R10)(R8*1)
-	LEAQ         (R10)(CX*4), R10
+	VADDPD       (R8), Z0, Z0
+	VMOVUPD      Z0, (R8)
+	VADDPD       64(R8), Z1, Z1
+	VMOVUPD      Z1, 64(R8)
+	VADDPD       128(R8), Z2, Z2
+	VMOVUPD      Z2, 128(R8)
+	VADDPD       192(R8), Z3, Z3
+	VMOVUPD      Z3, 192(R8)
+	VADDPD       (R8)(AX*1), Z4, Z4
+	VMOVUPD      Z4, (R8)(AX*1)
+	VADDPD       64(R8)(AX*1), Z5, Z5
+	VMOVUPD      Z5, 64(R8)(AX*1)
+	VADDPD       128(R8)(AX*1), Z6, Z6
+	VMOVUPD      Z6, 128(R8)(AX*1)
+	VADDPD       192(R8)(AX*1), Z7, Z7
+	VMOVUPD      Z7, 192(R8)(AX*1)
+	VADDPD       (R8)(AX*2), Z8, Z8
+	VMOVUPD      Z8, (R8)(AX*2)
+	VADDPD       64(R8)(AX*2), Z9, Z9
+	VMOVUPD      Z9, 64(R8)(AX*2)
+	VADDPD       128(R8)(AX*2), Z10, Z10
+	VMOVUPD      Z10, 128(R8)(AX*2)
+	VADDPD       192(R8)(AX*2), Z11, Z11
+	VMOVUPD      Z11, 192(R8)(AX*2)
+	VADDPD       (R8)(SI*1), Z12, Z12
+	VMOVUPD      Z12, (R8)(SI*1)
+	VADDPD       64(R8)(SI*1), Z13, Z13
+	VMOVUPD      Z13, 64(R8)(SI*1)
+	VADDPD       128(R8)(SI*1), Z14, Z14
+	VMOVUPD      Z14, 128(R8)(SI*1)
+	VADDPD       192(R8)(SI*1), Z15, Z15
+	VMOVUPD      Z15, 192(R8)(SI*1)
+	LEAQ         (R8)(AX*4), R8
 	ADDQ         $0x00000020, R11
+	ADDQ         $0x00000040, R10
 	DECQ         R12
 	JNZ          columns
-	ADDQ         $0x00000100, AX
-	ADDQ         $0x00000100, DX
-	DECQ         R9
-	JNZ          strip
+	ADDQ         $0x00000100, DI
+	CMPQ         DI, $0x00000200
+	JNE          strip
 	VZEROUPPER
 	RET
 
-// func expandF64AVX512(x []float64, ldx int, b []float64, g []float64, phi []float64, m int, w int, rows int)
-// Requires: AVX, AVX512F
-TEXT ·expandF64AVX512(SB), NOSPLIT, $0-128
-	MOVQ x_base+0(FP), AX
-	MOVQ ldx+24(FP), CX
+// func expandF64AVX512(dst []float64, ldd int, x []float64, ldx int, b []float64, f []float64, g []float64, phi []float64, m int, w int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·expandF64AVX512(SB), NOSPLIT, $0-184
+	MOVQ dst_base+0(FP), AX
+	MOVQ ldd+24(FP), CX
 	SHLQ $0x03, CX
-	MOVQ b_base+32(FP), DX
-	MOVQ g_base+56(FP), BX
-	MOVQ phi_base+80(FP), SI
-	MOVQ m+104(FP), DI
-	SHLQ $0x03, DI
-	MOVQ w+112(FP), R8
-	SHLQ $0x03, R8
-	LEAQ (CX)(CX*2), R9
-	LEAQ (AX)(R9*1), R9
-	LEAQ (DI)(DI*2), R10
-	LEAQ (BX)(R10*1), R10
-	MOVQ rows+120(FP), R11
+	MOVQ x_base+32(FP), DX
+	MOVQ ldx+56(FP), BX
+	SHLQ $0x03, BX
+	MOVQ b_base+64(FP), SI
+	MOVQ f_base+88(FP), DI
+	MOVQ g_base+112(FP), R8
+	MOVQ m+160(FP), R9
+	SHLQ $0x03, R9
+	MOVQ w+168(FP), R10
+	SHLQ $0x03, R10
+	MOVQ rows+176(FP), R11
+	LEAQ (R9)(R9*2), R12
+	LEAQ (R8)(R12*1), R12
 
 rows:
-	MOVQ $0x00000002, R12
+	XORQ R13, R13
 
 strip:
-	VBROADCASTSD (DX), Z24
-	VMULPD       (AX), Z24, Z0
-	VMULPD       64(AX), Z24, Z1
-	VMULPD       128(AX), Z24, Z2
-	VMULPD       192(AX), Z24, Z3
-	VBROADCASTSD 8(DX), Z24
-	VMULPD       (AX)(CX*1), Z24, Z4
-	VMULPD       64(AX)(CX*1), Z24, Z5
-	VMULPD       128(AX)(CX*1), Z24, Z6
-	VMULPD       192(AX)(CX*1), Z24, Z7
-	VBROADCASTSD 16(DX), Z24
-	VMULPD       (AX)(CX*2), Z24, Z8
-	VMULPD       64(AX)(CX*2), Z24, Z9
-	VMULPD       128(AX)(CX*2), Z24, Z10
-	VMULPD       192(AX)(CX*2), Z24, Z11
-	VBROADCASTSD 24(DX), Z24
-	VMULPD       (R9), Z24, Z12
-	VMULPD       64(R9), Z24, Z13
-	VMULPD       128(R9), Z24, Z14
-	VMULPD       192(R9), Z24, Z15
-	VBROADCASTSD 32(DX), Z24
-	VMULPD       (R9)(CX*1), Z24, Z16
-	VMULPD       64(R9)(CX*1), Z24, Z17
-	VMULPD       128(R9)(CX*1), Z24, Z18
-	VMULPD       192(R9)(CX*1), Z24, Z19
-	VBROADCASTSD 40(DX), Z24
-	VMULPD       (R9)(CX*2), Z24, Z20
-	VMULPD       64(R9)(CX*2), Z24, Z21
-	VMULPD       128(R9)(CX*2), Z24, Z22
-	VMULPD       192(R9)(CX*2), Z24, Z23
-	MOVQ         DI, R13
-	SHRQ         $0x03, R13
-	MOVQ         SI, R14
+	LEAQ         (DX)(R13*1), R14
+	LEAQ         (BX)(BX*2), R15
+	LEAQ         (R14)(R15*1), R15
+	VBROADCASTSD (SI), Z24
+	VMULPD       (R14), Z24, Z0
+	VMULPD       64(R14), Z24, Z1
+	VMULPD       128(R14), Z24, Z2
+	VMULPD       192(R14), Z24, Z3
+	VBROADCASTSD 8(SI), Z24
+	VMULPD       (R14)(BX*1), Z24, Z4
+	VMULPD       64(R14)(BX*1), Z24, Z5
+	VMULPD       128(R14)(BX*1), Z24, Z6
+	VMULPD       192(R14)(BX*1), Z24, Z7
+	VBROADCASTSD 16(SI), Z24
+	VMULPD       (R14)(BX*2), Z24, Z8
+	VMULPD       64(R14)(BX*2), Z24, Z9
+	VMULPD       128(R14)(BX*2), Z24, Z10
+	VMULPD       192(R14)(BX*2), Z24, Z11
+	VBROADCASTSD 24(SI), Z24
+	VMULPD       (R15), Z24, Z12
+	VMULPD       64(R15), Z24, Z13
+	VMULPD       128(R15), Z24, Z14
+	VMULPD       192(R15), Z24, Z15
+	VBROADCASTSD 32(SI), Z24
+	VMULPD       (R15)(BX*1), Z24, Z16
+	VMULPD       64(R15)(BX*1), Z24, Z17
+	VMULPD       128(R15)(BX*1), Z24, Z18
+	VMULPD       192(R15)(BX*1), Z24, Z19
+	VBROADCASTSD 40(SI), Z24
+	VMULPD       (R15)(BX*2), Z24, Z20
+	VMULPD       64(R15)(BX*2), Z24, Z21
+	VMULPD       128(R15)(BX*2), Z24, Z22
+	VMULPD       192(R15)(BX*2), Z24, Z23
+	LEAQ         (AX)(R13*1), R14
+	LEAQ         (CX)(CX*2), R15
+	LEAQ         (R14)(R15*1), R15
+	PREFETCHT0   (R14)
+	PREFETCHT0   64(R14)
+	PREFETCHT0   128(R14)
+	PREFETCHT0   192(R14)
+	PREFETCHT0   (R14)(CX*1)
+	PREFETCHT0   64(R14)(CX*1)
+	PREFETCHT0   128(R14)(CX*1)
+	PREFETCHT0   192(R14)(CX*1)
+	PREFETCHT0   (R14)(CX*2)
+	PREFETCHT0   64(R14)(CX*2)
+	PREFETCHT0   128(R14)(CX*2)
+	PREFETCHT0   192(R14)(CX*2)
+	PREFETCHT0   (R15)
+	PREFETCHT0   64(R15)
+	PREFETCHT0   128(R15)
+	PREFETCHT0   192(R15)
+	PREFETCHT0   (R15)(CX*1)
+	PREFETCHT0   64(R15)(CX*1)
+	PREFETCHT0   128(R15)(CX*1)
+	PREFETCHT0   192(R15)(CX*1)
+	PREFETCHT0   (R15)(CX*2)
+	PREFETCHT0   64(R15)(CX*2)
+	PREFETCHT0   128(R15)(CX*2)
+	PREFETCHT0   192(R15)(CX*2)
+	MOVQ         R9, R14
+	SHRQ         $0x03, R14
+	MOVQ         phi_base+136(FP), R15
+	LEAQ         (R15)(R13*1), R15
 
 column:
-	VMOVUPD      (R14), Z24
-	VMOVUPD      64(R14), Z25
-	VMOVUPD      128(R14), Z26
-	VMOVUPD      192(R14), Z27
-	VBROADCASTSD (BX), Z28
+	VMOVUPD      (R15), Z24
+	VMOVUPD      64(R15), Z25
+	VMOVUPD      128(R15), Z26
+	VMOVUPD      192(R15), Z27
+	VBROADCASTSD (R8), Z28
 	VFMADD231PD  Z24, Z28, Z0
 	VFMADD231PD  Z25, Z28, Z1
 	VFMADD231PD  Z26, Z28, Z2
 	VFMADD231PD  Z27, Z28, Z3
-	VBROADCASTSD (BX)(DI*1), Z29
+	VBROADCASTSD (R8)(R9*1), Z29
 	VFMADD231PD  Z24, Z29, Z4
 	VFMADD231PD  Z25, Z29, Z5
 	VFMADD231PD  Z26, Z29, Z6
 	VFMADD231PD  Z27, Z29, Z7
-	VBROADCASTSD (BX)(DI*2), Z30
+	VBROADCASTSD (R8)(R9*2), Z30
 	VFMADD231PD  Z24, Z30, Z8
 	VFMADD231PD  Z25, Z30, Z9
 	VFMADD231PD  Z26, Z30, Z10
 	VFMADD231PD  Z27, Z30, Z11
-	VBROADCASTSD (R10), Z31
+	VBROADCASTSD (R12), Z31
 	VFMADD231PD  Z24, Z31, Z12
 	VFMADD231PD  Z25, Z31, Z13
 	VFMADD231PD  Z26, Z31, Z14
 	VFMADD231PD  Z27, Z31, Z15
-	VBROADCASTSD (R10)(DI*1), Z28
+	VBROADCASTSD (R12)(R9*1), Z28
 	VFMADD231PD  Z24, Z28, Z16
 	VFMADD231PD  Z25, Z28, Z17
 	VFMADD231PD  Z26, Z28, Z18
 	VFMADD231PD  Z27, Z28, Z19
-	VBROADCASTSD (R10)(DI*2), Z29
+	VBROADCASTSD (R12)(R9*2), Z29
 	VFMADD231PD  Z24, Z29, Z20
 	VFMADD231PD  Z25, Z29, Z21
 	VFMADD231PD  Z26, Z29, Z22
 	VFMADD231PD  Z27, Z29, Z23
-	ADDQ         $0x00000008, BX
-	ADDQ         $0x00000008, R10
-	ADDQ         R8, R14
-	DECQ         R13
+	ADDQ         $0x00000008, R8
+	ADDQ         $0x00000008, R12
+	ADDQ         R10, R15
+	DECQ         R14
 	JNZ          column
-	SUBQ         DI, BX
-	SUBQ         DI, R10
-	VMOVUPD      Z0, (AX)
-	VMOVUPD      Z1, 64(AX)
-	VMOVUPD      Z2, 128(AX)
-	VMOVUPD      Z3, 192(AX)
-	VMOVUPD      Z4, (AX)(CX*1)
-	VMOVUPD      Z5, 64(AX)(CX*1)
-	VMOVUPD      Z6, 128(AX)(CX*1)
-	VMOVUPD      Z7, 192(AX)(CX*1)
-	VMOVUPD      Z8, (AX)(CX*2)
-	VMOVUPD      Z9, 64(AX)(CX*2)
-	VMOVUPD      Z10, 128(AX)(CX*2)
-	VMOVUPD      Z11, 192(AX)(CX*2)
-	VMOVUPD      Z12, (R9)
-	VMOVUPD      Z13, 64(R9)
-	VMOVUPD      Z14, 128(R9)
-	VMOVUPD      Z15, 192(R9)
-	VMOVUPD      Z16, (R9)(CX*1)
-	VMOVUPD      Z17, 64(R9)(CX*1)
-	VMOVUPD      Z18, 128(R9)(CX*1)
-	VMOVUPD      Z19, 192(R9)(CX*1)
-	VMOVUPD      Z20, (R9)(CX*2)
-	VMOVUPD      Z21, 64(R9)(CX*2)
-	VMOVUPD      Z22, 128(R9)(CX*2)
-	VMOVUPD      Z23, 192(R9)(CX*2)
-	ADDQ         $0x00000100, AX
-	ADDQ         $0x00000100, R9
-	ADDQ         $0x00000100, SI
-	DECQ         R12
-	JNZ          strip
-	SUBQ         $0x00000200, SI
-	SUBQ         $0x00000200, AX
-	SUBQ         $0x00000200, R9
+	SUBQ         R9, R8
+	SUBQ         R9, R12
+	LEAQ         (AX)(R13*1), R14
+	LEAQ         (CX)(CX*2), R15
+	LEAQ         (R14)(R15*1), R15
+	VBROADCASTSD (DI), Z24
+	VMULPD       Z24, Z0, Z0
+	VMOVUPD      Z0, (R14)
+	VMULPD       Z24, Z1, Z1
+	VMOVUPD      Z1, 64(R14)
+	VMULPD       Z24, Z2, Z2
+	VMOVUPD      Z2, 128(R14)
+	VMULPD       Z24, Z3, Z3
+	VMOVUPD      Z3, 192(R14)
+	VBROADCASTSD 8(DI), Z24
+	VMULPD       Z24, Z4, Z4
+	VMOVUPD      Z4, (R14)(CX*1)
+	VMULPD       Z24, Z5, Z5
+	VMOVUPD      Z5, 64(R14)(CX*1)
+	VMULPD       Z24, Z6, Z6
+	VMOVUPD      Z6, 128(R14)(CX*1)
+	VMULPD       Z24, Z7, Z7
+	VMOVUPD      Z7, 192(R14)(CX*1)
+	VBROADCASTSD 16(DI), Z24
+	VMULPD       Z24, Z8, Z8
+	VMOVUPD      Z8, (R14)(CX*2)
+	VMULPD       Z24, Z9, Z9
+	VMOVUPD      Z9, 64(R14)(CX*2)
+	VMULPD       Z24, Z10, Z10
+	VMOVUPD      Z10, 128(R14)(CX*2)
+	VMULPD       Z24, Z11, Z11
+	VMOVUPD      Z11, 192(R14)(CX*2)
+	VBROADCASTSD 24(DI), Z24
+	VMULPD       Z24, Z12, Z12
+	VMOVUPD      Z12, (R15)
+	VMULPD       Z24, Z13, Z13
+	VMOVUPD      Z13, 64(R15)
+	VMULPD       Z24, Z14, Z14
+	VMOVUPD      Z14, 128(R15)
+	VMULPD       Z24, Z15, Z15
+	VMOVUPD      Z15, 192(R15)
+	VBROADCASTSD 32(DI), Z24
+	VMULPD       Z24, Z16, Z16
+	VMOVUPD      Z16, (R15)(CX*1)
+	VMULPD       Z24, Z17, Z17
+	VMOVUPD      Z17, 64(R15)(CX*1)
+	VMULPD       Z24, Z18, Z18
+	VMOVUPD      Z18, 128(R15)(CX*1)
+	VMULPD       Z24, Z19, Z19
+	VMOVUPD      Z19, 192(R15)(CX*1)
+	VBROADCASTSD 40(DI), Z24
+	VMULPD       Z24, Z20, Z20
+	VMOVUPD      Z20, (R15)(CX*2)
+	VMULPD       Z24, Z21, Z21
+	VMOVUPD      Z21, 64(R15)(CX*2)
+	VMULPD       Z24, Z22, Z22
+	VMOVUPD      Z22, 128(R15)(CX*2)
+	VMULPD       Z24, Z23, Z23
+	VMOVUPD      Z23, 192(R15)(CX*2)
+	ADDQ         $0x00000100, R13
+	CMPQ         R13, $0x00000200
+	JNE          strip
+	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         CX, R9
-	ADDQ         DI, BX
-	ADDQ         DI, R10
+	ADDQ         R9, R8
+	ADDQ         R9, R12
+	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         CX, R9
-	ADDQ         DI, BX
-	ADDQ         DI, R10
+	ADDQ         R9, R8
+	ADDQ         R9, R12
+	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         CX, R9
-	ADDQ         DI, BX
-	ADDQ         DI, R10
+	ADDQ         R9, R8
+	ADDQ         R9, R12
+	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         CX, R9
-	ADDQ         DI, BX
-	ADDQ         DI, R10
+	ADDQ         R9, R8
+	ADDQ         R9, R12
+	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         CX, R9
-	ADDQ         DI, BX
-	ADDQ         DI, R10
+	ADDQ         R9, R8
+	ADDQ         R9, R12
+	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         CX, R9
-	ADDQ         DI, BX
-	ADDQ         DI, R10
-	ADDQ         $0x00000030, DX
+	ADDQ         R9, R8
+	ADDQ         R9, R12
+	ADDQ         $0x00000030, SI
+	ADDQ         $0x00000030, DI
 	SUBQ         $0x00000006, R11
 	JNZ          rows
 	VZEROUPPER

@@ -1,0 +1,51 @@
+package matmul
+
+import (
+	"testing"
+	"unsafe"
+
+	"github.com/mhc-go/mhc/internal/tier/tiertest"
+)
+
+// Each kernel on the tiles that rmsnorm gives it, in the cache.
+func BenchmarkKernels(b *testing.B) {
+	const m, w, ld, tokens = 24, 512, 528, 48
+	x, phi := make([]float32, tokens*ld), make([]float32, m*w)
+	g, c, f := make([]float32, tokens*m), make([]float32, Rows*m), make([]float32, tokens)
+	report := func(b *testing.B, flops int) {
+		b.ReportMetric(float64(flops)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+	}
+	tiertest.Each(b, func(b *testing.B) {
+		k := Of[float32]()
+		b.Run("Dot", func(b *testing.B) {
+			for b.Loop() {
+				k.Dot(c, x, ld, phi, m, w, (*byte)(unsafe.Pointer(&x[0])), 4*ld)
+			}
+			report(b, 2*Rows*m*w)
+		})
+		b.Run("Outer", func(b *testing.B) {
+			for b.Loop() {
+				k.Outer(phi, w, x, ld, g, m, tokens, (*byte)(unsafe.Pointer(&x[0])), 4*ld)
+			}
+			report(b, 2*tokens*m*Strip)
+		})
+		b.Run("Expand", func(b *testing.B) {
+			for b.Loop() {
+				k.Expand(x, ld, x, ld, f, f, g, phi, m, w, tokens)
+			}
+			report(b, 2*tokens*m*Strip)
+		})
+		b.Run("Scale", func(b *testing.B) {
+			for b.Loop() {
+				k.Scale(x, ld, x, ld, f, f, Rows, w)
+			}
+			b.SetBytes(Rows * w * 4)
+		})
+		b.Run("Transpose", func(b *testing.B) {
+			for b.Loop() {
+				k.Transpose(phi, w, x, m, Strip, m)
+			}
+			b.SetBytes(Strip * m * 4)
+		})
+	})
+}
