@@ -74,13 +74,17 @@ func Forward[S, P dtype.Storage, A dtype.Float](out Outputs[A], in Inputs[S, P, 
 	if err := rmsnorm.Forward(out.Mix, out.R, in.X, in.Phi, s.dims(cfg), cfg.RMSEps); err != nil {
 		return err
 	}
-	if out.Pre == nil && out.Post == nil && out.Res == nil {
-		return nil
+	if out.Pre != nil || out.Post != nil || out.Res != nil {
+		fromMix(out, in.B, in.Alpha, tokens, cfg)
 	}
-	parallel.Blocks(tokens, projection(cfg).Chunk(), func(_, lo, hi int) {
-		newBlock(in.B, in.Alpha, cfg, false).forward(out, lo, hi)
-	})
 	return nil
+}
+
+// fromMix computes the coefficients from out.Mix.
+func fromMix[A dtype.Float](out Outputs[A], bias, alpha []A, tokens int, cfg mhc.Config) {
+	parallel.Blocks(tokens, projection(cfg).Chunk(), func(_, lo, hi int) {
+		newBlock(bias, alpha, cfg, false).forward(out, lo, hi)
+	})
 }
 
 // Backward computes the gradients of the inputs from up and from out.Mix and
