@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"syscall"
 
 	"github.com/stretchr/testify/require"
 	"gonum.org/v1/gonum/blas"
@@ -27,14 +26,11 @@ func eachSize(b *testing.B, f func(b *testing.B, d Dims)) {
 // timed runs f, and reports what it does a second: products number how often
 // [N,K] x [K,M] is computed, bytes what must be read and written at least.
 func timed(b *testing.B, d Dims, products, bytes int, f func()) {
-	var u0, u1 syscall.Rusage
-	f()
-	syscall.Getrusage(0, &u0)
+	b.ReportAllocs()
 	for b.Loop() {
 		f()
 	}
-	syscall.Getrusage(0, &u1)
-	s := float64(u1.Utime.Nano()+u1.Stime.Nano()-u0.Utime.Nano()-u0.Stime.Nano()) / 1e9 / float64(b.N)
+	s := b.Elapsed().Seconds() / float64(b.N)
 	b.ReportMetric(float64(products*2*d.Tokens*d.K*d.M)/s/1e9, "GFLOP/s")
 	b.ReportMetric(float64(bytes)/s/1e9, "GB/s")
 	b.ReportMetric(0, "ns/op")
