@@ -27,8 +27,7 @@ type Config struct {
 	Rand rand.Source
 }
 
-// Init says what the parameters start from (spec: Residual is the project's own,
-// Liger that of the published module).
+// Init says what the parameters start from.
 type Init int
 
 const (
@@ -59,16 +58,16 @@ func (c Config) validate() error {
 		return err
 	}
 	if c.Channels < 1 {
-		return fmt.Errorf("Channels is %d, want 1 or more", c.Channels)
+		return fmt.Errorf("graph: Channels is %d, want 1 or more", c.Channels)
 	}
 	if dt := c.dtype(); dt != tensor.Float32 && dt != tensor.Float64 {
-		return fmt.Errorf("Dtype is %v, want float32 or float64 (16-bit parameters cannot be trained)", dt)
+		return fmt.Errorf("graph: Dtype is %v, want float32 or float64 (16-bit parameters cannot be trained)", dt)
 	}
 	if c.Init != Residual && c.Init != Liger {
-		return fmt.Errorf("Init is %v, want residual or liger", c.Init)
+		return fmt.Errorf("graph: Init is %v, want residual or liger", c.Init)
 	}
 	if c.Rand == nil {
-		return fmt.Errorf("Rand is nil, want a source of math/rand/v2")
+		return fmt.Errorf("graph: Rand is nil, want a source of math/rand/v2")
 	}
 	return nil
 }

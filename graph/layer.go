@@ -22,22 +22,11 @@ type Layer struct {
 // NewLayer adds the parameters <name>.phi, <name>.b and <name>.alpha to g, and
 // returns an error if g has a node of such a name.
 func NewLayer(g *gorgonia.ExprGraph, name string, cfg Config) (*Layer, error) {
-	if err := checkNew(g, cfg); err != nil {
-		return nil, fmt.Errorf("graph: layer %s: %w", name, err)
-	}
-	b, alpha := layerInit(cfg.Init, cfg.MHC.Streams)
-	params, err := newParameters(g, name, cfg, b, alpha)
+	params, err := newParameters(g, name, cfg, layerInit)
 	if err != nil {
-		return nil, fmt.Errorf("graph: layer %s: %w", name, err)
+		return nil, fmt.Errorf("layer %s: %w", name, err)
 	}
 	return &Layer{name: name, cfg: cfg, params: params}, nil
-}
-
-func checkNew(g *gorgonia.ExprGraph, cfg Config) error {
-	if g == nil {
-		return fmt.Errorf("the graph is nil")
-	}
-	return cfg.validate()
 }
 
 // Apply is x_out = h_res x + h_post f(h_pre x), with x [..., n, C] and what f
@@ -50,7 +39,7 @@ func checkNew(g *gorgonia.ExprGraph, cfg Config) error {
 func (l *Layer) Apply(x *gorgonia.Node, f func(*gorgonia.Node) (*gorgonia.Node, error)) (*gorgonia.Node, error) {
 	out, err := l.apply(x, f)
 	if err != nil {
-		return nil, fmt.Errorf("graph: layer %s: %w", l.name, err)
+		return nil, fmt.Errorf("layer %s: %w", l.name, err)
 	}
 	return out, nil
 }

@@ -70,8 +70,7 @@ func (m *tiny) weight(t testing.TB, name string, source rand.Source, shape ...in
 	for i := range values {
 		values[i] = 0.3 * rand.New(source).NormFloat64()
 	}
-	n, err := newParameter(m.g, name, m.dt, shape, values)
-	require.NoError(t, err)
+	n := newParameter(m.g, name, m.dt, values, shape...)
 	m.params = append(m.params, n)
 	return n
 }

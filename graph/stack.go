@@ -24,7 +24,7 @@ type Stack struct {
 	cfg    Config
 	name   string
 	layers []*Layer
-	head   parameters
+	head   *Head
 }
 
 // NewStack adds the parameters of the layers, named <name>.0.phi and so on, and
@@ -41,10 +41,9 @@ func NewStack(g *gorgonia.ExprGraph, name string, layers int, cfg Config) (*Stac
 			return nil, err
 		}
 	}
-	b, alpha := headInit(cfg.Init, cfg.MHC.Streams)
 	var err error
-	if s.head, err = newParameters(g, name+".head", cfg, b, alpha); err != nil {
-		return nil, fmt.Errorf("graph: stack %s: %w", name, err)
+	if s.head, err = NewHead(g, name+".head", cfg); err != nil {
+		return nil, err
 	}
 	return s, nil
 }
@@ -53,19 +52,16 @@ func NewStack(g *gorgonia.ExprGraph, name string, layers int, cfg Config) (*Stac
 func (s *Stack) In(x *gorgonia.Node) (*gorgonia.Node, error) {
 	out, err := op.Streams(x, s.cfg.MHC.Streams)
 	if err != nil {
-		return nil, fmt.Errorf("graph: stack %s: %w", s.name, err)
+		return nil, fmt.Errorf("stack %s: %w", s.name, err)
 	}
 	return out, nil
 }
 
 // Out reads the streams, [..., n, C] to [..., C], in the parameters' dtype.
-func (s *Stack) Out(x *gorgonia.Node) (*gorgonia.Node, error) {
-	out, err := op.Head(x, s.head.phi, s.head.b, s.head.alpha, s.cfg.MHC.Head())
-	if err != nil {
-		return nil, fmt.Errorf("graph: stack %s: %w", s.name, err)
-	}
-	return op.Cast(out, s.cfg.dtype())
-}
+func (s *Stack) Out(x *gorgonia.Node) (*gorgonia.Node, error) { return s.head.Apply(x) }
+
+// Head is the way out.
+func (s *Stack) Head() *Head { return s.head }
 
 // Layers are the layers, in order.
 func (s *Stack) Layers() []*Layer { return slices.Clone(s.layers) }
@@ -77,7 +73,7 @@ func (s *Stack) Learnables() gorgonia.Nodes {
 	for _, l := range s.layers {
 		all = append(all, l.Learnables()...)
 	}
-	return append(all, s.head.nodes()...)
+	return append(all, s.head.Learnables()...)
 }
 
 // WatchGain watches the h_res of every layer that has been applied, in the order
@@ -89,6 +85,3 @@ func (s *Stack) WatchGain() (*GainWatch, error) {
 	}
 	return WatchGain(s.cfg.MHC.Apply, hres...)
 }
-
-// Head are the head's parameters.
-func (s *Stack) Head() (phi, b, alpha *gorgonia.Node) { return s.head.phi, s.head.b, s.head.alpha }
