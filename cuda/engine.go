@@ -42,6 +42,7 @@ type Engine struct {
 	debug  bool
 	pool   *pool
 	idle   chan *Stream // of hostStreams, for calls on host tensors
+	chunk  int64        // bytes of a chunk of the streams' rings
 
 	life    sync.RWMutex // read-locked by every call, locked by Close
 	closed  bool
@@ -91,7 +92,7 @@ func newEngine(drv driver.Driver, image []byte, opts ...Option) (*Engine, error)
 	}
 	e := &Engine{
 		drv: drv, info: info, debug: os.Getenv(debugVariable) == "1",
-		pool: newPool(drv), idle: make(chan *Stream, hostStreams),
+		pool: newPool(drv), idle: make(chan *Stream, hostStreams), chunk: chunkBytes,
 		funcs: map[string]*function{}, streams: map[*Stream]struct{}{},
 	}
 	for range hostStreams {

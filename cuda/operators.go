@@ -3,6 +3,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"gorgonia.org/tensor"
 
@@ -287,6 +288,9 @@ func (e *Engine) HeadBackward(in op.HeadInputs, kept op.HeadOutputs, g tensor.Te
 	c.read32("alpha", &o.Alpha, in.Alpha)
 	c.read32("mix", &o.Mix, kept.Mix)
 	c.read32("r", &o.R, kept.R)
+	if c.err == nil {
+		c.read32("w", &o.W, headWeights(in, kept, cfg))
+	}
 	c.like("the gradient", &o.G, g, o.XType)
 	out := op.HeadInputs{
 		X:     c.write(&o.DX, in.X.Dtype(), in.X.Shape()...),
@@ -298,6 +302,16 @@ func (e *Engine) HeadBackward(in op.HeadInputs, kept op.HeadOutputs, g tensor.Te
 		return op.HeadInputs{}, err
 	}
 	return out, nil
+}
+
+// headWeights are w = sigmoid(alpha*mix + b) + pre_eps, which are not kept.
+func headWeights(in op.HeadInputs, kept op.HeadOutputs, cfg mhc.HeadConfig) tensor.Tensor {
+	mix, b, alpha := kept.Mix.Data().([]float32), in.B.Data().([]float32), in.Alpha.Data().([]float32)[0]
+	w := make([]float32, len(mix))
+	for i, m := range mix {
+		w[i] = float32(1/(1+math.Exp(-float64(alpha*m+b[i%len(b)]))) + cfg.PreEps)
+	}
+	return tensor.New(tensor.WithShape(kept.Mix.Shape()...), tensor.WithBacking(w))
 }
 
 // Cast converts x to another dtype, rounding to nearest even.

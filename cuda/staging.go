@@ -18,8 +18,8 @@ const (
 	copyBytes = 1 << 20
 )
 
-// chunk is page-locked memory of chunkBytes. Where busy, the device may use it
-// until the event.
+// chunk is page-locked memory of the engine's chunk size. Where busy, the device
+// may use it until the event.
 type chunk struct {
 	host  unsafe.Pointer
 	event driver.Event
@@ -31,8 +31,8 @@ func (c *chunk) bytes(n int64) []byte { return unsafe.Slice((*byte)(c.host), n) 
 // ready waits until the chunk is the host's to use.
 func (c *chunk) ready(s *Stream) (err error) {
 	if c.host == nil {
-		if c.host, err = s.e.drv.AllocHost(chunkBytes); err != nil {
-			return fmt.Errorf("cuda: cannot allocate %d bytes of page-locked host memory: %w", chunkBytes, err)
+		if c.host, err = s.e.drv.AllocHost(s.e.chunk); err != nil {
+			return fmt.Errorf("cuda: cannot allocate %d bytes of page-locked host memory: %w", s.e.chunk, err)
 		}
 	}
 	if c.event == 0 {
@@ -92,12 +92,12 @@ func overlap(segs []segment, lo, n int64, f func(data []byte, at int64)) {
 // upload queues a copy of the segments to a range of total bytes at dst. When
 // it returns, the segments may be changed.
 func (s *Stream) upload(dst driver.Pointer, segs []segment, total int64) error {
-	for lo, i := int64(0), 0; lo < total; lo, i = lo+chunkBytes, (i+1)%ringLength {
+	for lo, i := int64(0), 0; lo < total; lo, i = lo+s.e.chunk, (i+1)%ringLength {
 		c := &s.ring[i]
 		if err := c.ready(s); err != nil {
 			return err
 		}
-		n := min(chunkBytes, total-lo)
+		n := min(s.e.chunk, total-lo)
 		host := c.bytes(n)
 		overlap(segs, lo, n, func(data []byte, at int64) { copyAll(host[at:], data) })
 		if err := s.e.drv.CopyToDevice(dst+driver.Pointer(lo), c.host, n, s.handle); err != nil {
@@ -113,10 +113,10 @@ func (s *Stream) upload(dst driver.Pointer, segs []segment, total int64) error {
 // download copies a range of total bytes at src to the segments, once what is
 // queued is done.
 func (s *Stream) download(segs []segment, src driver.Pointer, total int64) error {
-	chunks := int((total + chunkBytes - 1) / chunkBytes)
+	chunks := int((total + s.e.chunk - 1) / s.e.chunk)
 	span := func(i int) (lo, n int64) {
-		lo = int64(i) * chunkBytes
-		return lo, min(chunkBytes, total-lo)
+		lo = int64(i) * s.e.chunk
+		return lo, min(s.e.chunk, total-lo)
 	}
 	for i := range chunks + ringLength {
 		c := &s.ring[i%ringLength]

@@ -187,10 +187,6 @@ func (bound) SyncEvent(e Event) error {
 	return result("cuEventSynchronize", as[cu.Event](uintptr(e)).Synchronize())
 }
 
-func (bound) Wait(s Stream, e Event) error {
-	return result("cuStreamWaitEvent", as[cu.Stream](uintptr(s)).Wait(as[cu.Event](uintptr(e)), 0))
-}
-
 func (bound) Elapsed(start, end Event) (float64, error) {
 	ms, err := as[cu.Event](uintptr(start)).Elapsed(as[cu.Event](uintptr(end)))
 	return ms, result("cuEventElapsedTime", err)

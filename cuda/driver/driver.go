@@ -105,8 +105,6 @@ type Driver interface {
 	DestroyEvent(e Event) error
 	Record(e Event, s Stream) error
 	SyncEvent(e Event) error
-	// Wait makes what is queued on s from now on wait for e.
-	Wait(s Stream, e Event) error
 	// Elapsed is the time between two recorded events, in milliseconds.
 	Elapsed(start, end Event) (float64, error)
 }

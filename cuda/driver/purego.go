@@ -76,7 +76,6 @@ const (
 	cuStreamCreate
 	cuStreamDestroy
 	cuStreamSynchronize
-	cuStreamWaitEvent
 	cuEventCreate
 	cuEventDestroy
 	cuEventRecord
@@ -115,7 +114,6 @@ var symbols = [calls]string{
 	cuStreamCreate:            "cuStreamCreate",
 	cuStreamDestroy:           "cuStreamDestroy_v2",
 	cuStreamSynchronize:       "cuStreamSynchronize",
-	cuStreamWaitEvent:         "cuStreamWaitEvent",
 	cuEventCreate:             "cuEventCreate",
 	cuEventDestroy:            "cuEventDestroy_v2",
 	cuEventRecord:             "cuEventRecord",
@@ -304,10 +302,6 @@ func (p *pure) Record(e Event, s Stream) error {
 
 func (p *pure) SyncEvent(e Event) error {
 	return p.call(cuEventSynchronize, uintptr(e))
-}
-
-func (p *pure) Wait(s Stream, e Event) error {
-	return p.call(cuStreamWaitEvent, uintptr(s), uintptr(e), 0)
 }
 
 func (p *pure) Elapsed(start, end Event) (float64, error) {
