@@ -354,11 +354,18 @@ func assertSameResult(t *testing.T, want, got machine.Result) {
 	}
 }
 
-// Machines of clones run at the same time on ops that they share.
+// Machines of clones run at the same time on ops that they share. The loss has no
+// constants: clones share those, too, and every machine writes into their headers.
 func TestConcurrentMachines(t *testing.T) {
 	n := smallNetwork(tensor.Float64)
 	eachMachine(t, func(t *testing.T, kind machine.Kind) {
-		p := programOf(t, n.build, n.operands())
+		p := programWith(t, n.build, n.operands(), func(out gorgonia.Nodes) (*gorgonia.Node, error) {
+			square, err := gorgonia.HadamardProd(out[0], out[0])
+			if err != nil {
+				return nil, err
+			}
+			return gorgonia.Sum(square)
+		})
 		clones := make([]machine.Program, 4)
 		for i := range clones {
 			clones[i] = cloneProgram(p)

@@ -97,15 +97,20 @@ func inputNodes(g *gorgonia.ExprGraph, in []operand) gorgonia.Nodes {
 	return nodes
 }
 
-// programOf is a graph with the loss of b's outputs.
+// programOf is a graph with lossOf of b's outputs.
 func programOf(t testing.TB, b build, in []operand) machine.Program {
+	t.Helper()
+	return programWith(t, b, in, lossOf)
+}
+
+func programWith(t testing.TB, b build, in []operand, loss func(gorgonia.Nodes) (*gorgonia.Node, error)) machine.Program {
 	t.Helper()
 	g := gorgonia.NewGraph()
 	p := machine.Program{Graph: g, Inputs: inputNodes(g, in)}
 	var err error
 	p.Outputs, err = b(p.Inputs)
 	require.NoError(t, err)
-	p.Loss, err = lossOf(p.Outputs)
+	p.Loss, err = loss(p.Outputs)
 	require.NoError(t, err)
 	return p
 }
