@@ -107,7 +107,7 @@ func (p parameters) load(state State, f format) error {
 		}
 		alpha = append(alpha, elementsOf[float64](a)...)
 	}
-	joined, err := Convert(tensor.New(tensor.WithBacking(alpha)), p.alpha.Dtype())
+	joined, err := Convert(tensor.New(tensor.WithShape(len(alpha)), tensor.WithBacking(alpha)), p.alpha.Dtype())
 	if err != nil {
 		return err
 	}

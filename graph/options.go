@@ -57,8 +57,7 @@ func WithMachine(opts ...gorgonia.VMOpt) TrainerOption {
 	return func(o *trainerOptions) { o.machineOpts = append(o.machineOpts, opts...) }
 }
 
-// WithEval computes the mean loss over count batches after every so many steps,
-// and after the last.
+// WithEval computes the mean loss over count batches after every so many steps.
 func WithEval(every, count int, batches Batches) TrainerOption {
 	return func(o *trainerOptions) { o.evalEvery, o.evalCount, o.evalBatches = every, count, batches }
 }

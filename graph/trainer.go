@@ -214,7 +214,7 @@ func (t *Trainer) Run(ctx context.Context, steps int, batches Batches) (err erro
 		if err != nil {
 			return fmt.Errorf("graph: step %d: %w", t.step+1, err)
 		}
-		if t.evalEvery > 0 && (m.Step%t.evalEvery == 0 || m.Step == steps) {
+		if t.evalEvery > 0 && m.Step%t.evalEvery == 0 {
 			// Never cut short: a resumed run must find the RNG as this one does.
 			if m.Eval, err = t.Evaluate(context.WithoutCancel(ctx), t.evalCount, t.evalBatches); err != nil {
 				return err
@@ -285,12 +285,22 @@ func (t *Trainer) advance(batches Batches) (Metrics, error) {
 	if t.clip > 0 && m.GradNorm > t.clip {
 		grads.scale(t.clip / m.GradNorm)
 	}
-	if err := t.solver.Step(gorgonia.NodesToValueGrads(t.params)); err != nil {
-		return m, fmt.Errorf("solver: %w", err)
+	if err := t.move(); err != nil {
+		return m, err
 	}
 	t.step++
 	m.Elapsed = time.Since(start)
 	return m, nil
+}
+
+// move lets the solver take its step. Some of Gorgonia's panic at scalar
+// parameters.
+func (t *Trainer) move() (err error) {
+	defer recovered(&err, fmt.Sprintf("solver: %T panicked", t.solver))
+	if err := t.solver.Step(gorgonia.NodesToValueGrads(t.params)); err != nil {
+		return fmt.Errorf("solver: %w", err)
+	}
+	return nil
 }
 
 // compute runs machine on batch and returns the loss.
@@ -299,6 +309,9 @@ func (t *Trainer) compute(machine gorgonia.VM, batch Batch) (float64, error) {
 		n := t.inputs[name]
 		if n == nil {
 			return 0, fmt.Errorf("the graph has no input %s", name)
+		}
+		if batch.Inputs[name] == nil {
+			return 0, fmt.Errorf("input %s is nil", name)
 		}
 		if err := gorgonia.Let(n, t.onEngine(batch.Inputs[name])); err != nil {
 			return 0, fmt.Errorf("input %s: %w", name, err)
