@@ -2,6 +2,7 @@
 //
 //	mhc verify DIR|FILE...   compare with reference values of another framework
 //	mhc info                 version, CPU features, devices
+//	mhc bench [OPERATOR...]  time and memory of the operators and the layer
 //
 // Every command has -h. The exit status is 0, 1 for a check that failed, and 2
 // for arguments or files that cannot be used.
@@ -15,6 +16,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/mhc-go/mhc/internal/bench"
 	"github.com/mhc-go/mhc/internal/cli"
 	"github.com/mhc-go/mhc/internal/device"
 )
@@ -22,6 +24,7 @@ import (
 type commands struct {
 	Verify verifyCommand `cmd:"" help:"Compare this build with reference values of another framework."`
 	Info   infoCommand   `cmd:"" help:"Show the version, the CPU features in use and the devices."`
+	Bench  benchCommand  `cmd:"" help:"Measure the time and memory of the operators and the layer."`
 }
 
 // errFailed is a check that did not hold; it has been reported.
@@ -50,7 +53,7 @@ func run(args []string, stdout, stderr io.Writer) (status int) {
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.Vars{"devices": joined(device.Names())},
+		kong.Vars{"devices": joined(device.Names()), "operators": joined(bench.Names())},
 	)
 	if err != nil {
 		panic(err) // the commands' tags are wrong

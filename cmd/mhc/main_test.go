@@ -17,8 +17,8 @@ import (
 
 const goldenDir = "../../tests/testdata/golden"
 
-// mhc runs a command line.
-func mhc(args ...string) (status int, out, err string) {
+// execute runs a command line.
+func execute(args ...string) (status int, out, err string) {
 	var stdout, stderr bytes.Buffer
 	status = run(args, &stdout, &stderr)
 	return status, stdout.String(), stderr.String()
@@ -26,12 +26,12 @@ func mhc(args ...string) (status int, out, err string) {
 
 func TestHelp(t *testing.T) {
 	for _, args := range [][]string{{"-h"}, {"--help"}, {"-help"}, {"verify", "-h"}, {"info", "-h"}} {
-		status, out, stderr := mhc(args...)
+		status, out, stderr := execute(args...)
 		assert.Equal(t, 0, status, args)
 		assert.Contains(t, out, "Usage: mhc")
 		assert.Empty(t, stderr)
 	}
-	_, out, _ := mhc("verify", "-h")
+	_, out, _ := execute("verify", "-h")
 	assert.Contains(t, out, "The exit status is 1 if an error is over its bound")
 	assert.Contains(t, out, "--vm=\"both\"")
 }
@@ -46,14 +46,14 @@ func TestArgumentsThatCannotBeUsed(t *testing.T) {
 		"nowhere: no such file":                 {"verify", "nowhere"},
 		"no *.safetensors files in this folder": {"verify", "."},
 	} {
-		status, _, stderr := mhc(args...)
+		status, _, stderr := execute(args...)
 		assert.Equal(t, 2, status, args)
 		assert.Contains(t, stderr, want)
 	}
 }
 
 func TestVerifyTable(t *testing.T) {
-	status, out, stderr := mhc("verify", "-vm", "tape", goldenDir+"/sinkhorn_hc4_tmax4.safetensors")
+	status, out, stderr := execute("verify", "-vm", "tape", goldenDir+"/sinkhorn_hc4_tmax4.safetensors")
 	assert.Equal(t, 0, status)
 	assert.Equal(t, "1 files on cpu: 4 tensors pass, 0 fail\n", stderr)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
@@ -64,7 +64,7 @@ func TestVerifyTable(t *testing.T) {
 }
 
 func TestVerifyJSON(t *testing.T) {
-	status, out, _ := mhc("verify", "-json", "-stored", goldenDir+"/apply_f32_b2_t4_hc2_c32.safetensors", goldenDir+"/coeffs_f64_hc4_c8_tmax1.safetensors")
+	status, out, _ := execute("verify", "-json", "-stored", goldenDir+"/apply_f32_b2_t4_hc2_c32.safetensors", goldenDir+"/coeffs_f64_hc4_c8_tmax1.safetensors")
 	assert.Equal(t, 0, status)
 	tensors := map[string]int{}
 	for lines := bufio.NewScanner(strings.NewReader(out)); lines.Scan(); {
@@ -95,7 +95,7 @@ func TestVerifyFindsFaults(t *testing.T) {
 	wrong := bytes.Clone(good)
 	wrong[len(wrong)-1] ^= 0x80 // the sign of an element of upstream
 	write("wrong.safetensors", wrong)
-	status, out, stderr := mhc("verify", dir)
+	status, out, stderr := execute("verify", dir)
 	assert.Equal(t, 1, status)
 	assert.Regexp(t, `wrong +lisp +float32 +grad_logits .* FAIL`, out)
 	assert.Regexp(t, `wrong +lisp +float32 +out .* pass`, out)
@@ -104,7 +104,7 @@ func TestVerifyFindsFaults(t *testing.T) {
 	write("cut.safetensors", good[:len(good)-8])
 	write("empty.safetensors", nil)
 	write("foreign.safetensors", []byte(strings.Repeat("no", 100)))
-	status, out, stderr = mhc("verify", dir)
+	status, out, stderr = execute("verify", dir)
 	assert.Equal(t, 2, status)
 	assert.Contains(t, out, "FAIL")
 	assert.Contains(t, stderr, "3 of 4 files cannot be verified")
@@ -114,13 +114,13 @@ func TestVerifyFindsFaults(t *testing.T) {
 
 	header := []byte(`{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`)
 	write("other.safetensors", append(append([]byte{byte(len(header)), 0, 0, 0, 0, 0, 0, 0}, header...), 0, 0, 0, 0))
-	status, _, stderr = mhc("verify", filepath.Join(dir, "other.safetensors"))
+	status, _, stderr = execute("verify", filepath.Join(dir, "other.safetensors"))
 	assert.Equal(t, 2, status)
 	assert.Contains(t, stderr, "no file of reference values: its tensors are x")
 }
 
 func TestInfo(t *testing.T) {
-	status, out, stderr := mhc("info")
+	status, out, stderr := execute("info")
 	assert.Equal(t, 0, status)
 	assert.Empty(t, stderr)
 	assert.Regexp(t, `(?m)^go +go1\.`, out)

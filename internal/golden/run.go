@@ -2,6 +2,7 @@ package golden
 
 import (
 	"fmt"
+	"strings"
 
 	"gonum.org/v1/gonum/floats"
 	"gorgonia.org/gorgonia"
@@ -119,7 +120,7 @@ func (r *run) add(name string, err, bound float64) {
 		bound = e
 	}
 	r.rows = append(r.rows, Row{
-		File: r.file.name, Machine: r.machine.String(), Device: r.device.Name, Dtype: r.dtype.String(),
+		File: r.file.name, Machine: r.machine.String(), Device: r.device.Name, Dtype: strings.ToLower(r.dtype.Name()),
 		Tensor: name, Error: Number(err), Bound: Number(bound), Pass: err <= bound,
 	})
 }

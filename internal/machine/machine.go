@@ -42,6 +42,9 @@ type Program struct {
 	Loss *gorgonia.Node
 	// Inputs are those that Loss is differentiated by.
 	Inputs gorgonia.Nodes
+	// Discard says that nothing is read of what a Tape computes, which saves the
+	// copies that its read statements make.
+	Discard bool
 }
 
 // Result holds what a run computed. A TapeMachine's next run overwrites it.
@@ -78,23 +81,32 @@ func New(kind Kind, p Program, opts ...gorgonia.VMOpt) (m *Machine, err error) {
 func (m *Machine) compile() error {
 	p := m.program
 	m.result.Outputs = make([]gorgonia.Value, len(p.Outputs))
+	m.result.Gradients = make([]gorgonia.Value, len(p.Inputs))
 	var grads gorgonia.Nodes
 	if p.Loss != nil {
 		var err error
 		if grads, err = gorgonia.Grad(p.Loss, p.Inputs...); err != nil {
 			return err
 		}
-		gorgonia.Read(p.Loss, &m.result.Loss)
-		m.result.Gradients = make([]gorgonia.Value, len(grads))
 	}
-	for i, n := range p.Outputs {
+	if !p.Discard {
+		m.read(grads)
+	}
+	m.tape = gorgonia.NewTapeMachine(p.Graph, m.opts...)
+	return nil
+}
+
+// read adds a read statement for everything of the result.
+func (m *Machine) read(grads gorgonia.Nodes) {
+	if m.program.Loss != nil {
+		gorgonia.Read(m.program.Loss, &m.result.Loss)
+	}
+	for i, n := range m.program.Outputs {
 		gorgonia.Read(n, &m.result.Outputs[i])
 	}
 	for i, n := range grads {
 		gorgonia.Read(n, &m.result.Gradients[i])
 	}
-	m.tape = gorgonia.NewTapeMachine(p.Graph, m.opts...)
-	return nil
 }
 
 // Run computes the program with the values that the graph's inputs now have.

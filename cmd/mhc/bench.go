@@ -1,0 +1,201 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"text/tabwriter"
+	"time"
+
+	"gorgonia.org/tensor"
+
+	"github.com/mhc-go/mhc"
+	"github.com/mhc-go/mhc/internal/bench"
+	"github.com/mhc-go/mhc/internal/device"
+	"github.com/mhc-go/mhc/internal/tier"
+	"github.com/mhc-go/mhc/op"
+)
+
+type benchCommand struct {
+	Operators []string      `arg:"" optional:"" enum:"${operators}" name:"operator" help:"What to measure, all by default: ${operators}."`
+	Streams   []int         `short:"n" default:"4" help:"Residual streams n, or several as in 2,4,8."`
+	Channels  []int         `short:"C" default:"256" help:"Channels C of a stream."`
+	Tokens    []int         `short:"N" default:"512" help:"Tokens N."`
+	Dtype     []string      `enum:"float32,float64,bfloat16,float16" default:"float32" help:"Of the streams: float32, float64, bfloat16 or float16."`
+	T         int           `short:"T" name:"tmax" default:"20" help:"Sinkhorn iterations T."`
+	Preset    mhc.Preset    `default:"liger" help:"Convention: liger, deepseek-v4 or paper."`
+	Peer      string        `enum:"none,gorgonia" default:"none" help:"Also measure the same computation composed of Gorgonia's own operators, in turn, and compare the results: none or gorgonia."`
+	Device    string        `enum:"${devices}" default:"cpu" help:"Where the operators run: ${devices}."`
+	Rounds    int           `default:"15" help:"Rounds that the quantiles are taken over."`
+	RoundTime time.Duration `default:"20ms" help:"Least time of a measurement in a round."`
+	Seed      uint64        `default:"1" help:"Seed of the inputs."`
+	Output    string        `short:"o" placeholder:"FILE" help:"Also write JSON lines to a file, the first of them on the build and the machine; - is the standard output."`
+}
+
+// Help is the text after the summary of -h.
+func (benchCommand) Help() string {
+	return `Every operator runs in a graph of its own on a TapeMachine: forward, and full, which
+is forward and backward as one; backward is the difference of the two. The table has
+the median of a run and the range from the 20th to the 80th percentile of the
+rounds, the time of copying as many bytes as must be read and written (the floor)
+and the median in units of it, the bytes that a run allocates, and the peak: those
+and the tensors that it is given.
+
+With -peer gorgonia the exit status is 1 if the two sides' results differ.`
+}
+
+// benchRun is the first JSON line.
+type benchRun struct {
+	Version    string `json:"version"`
+	Commit     string `json:"commit"`
+	Go         string `json:"go"`
+	GOMAXPROCS int    `json:"gomaxprocs"`
+	Kernels    string `json:"kernels"`
+	Device     string `json:"device"`
+	Preset     string `json:"preset"`
+	Seed       uint64 `json:"seed"`
+}
+
+// Run measures every operator at every size.
+func (c *benchCommand) Run(std streams) (err error) {
+	dev, err := device.Open(c.Device)
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	lines, closeLines, err := c.lines(std.out)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeLines()) }()
+	build := readBuild()
+	if err := lines.Encode(benchRun{
+		Version: build.version, Commit: build.commit, Go: runtime.Version(), GOMAXPROCS: runtime.GOMAXPROCS(0),
+		Kernels: tier.Active.String(), Device: dev.Description, Preset: c.Preset.String(), Seed: c.Seed,
+	}); err != nil {
+		return err
+	}
+	names := c.Operators
+	if len(names) == 0 {
+		names = bench.Names()
+	}
+	table := newBenchTable(std.err, c.Peer != "none")
+	agree := true
+	for _, p := range c.problems() {
+		for _, name := range names {
+			results, err := bench.Measure(name, p, bench.Options{
+				Device: dev, Rounds: c.Rounds, RoundTime: c.RoundTime, Peers: c.Peer == "gorgonia",
+			})
+			if err != nil {
+				return err
+			}
+			for _, r := range results {
+				if err := lines.Encode(r); err != nil {
+					return err
+				}
+				if !(r.Difference <= bench.Tolerance(p.Dtype)) {
+					agree = false
+				}
+			}
+			if err := table.add(results); err != nil {
+				return err
+			}
+		}
+	}
+	if !agree {
+		fmt.Fprintln(std.err, "mhc: the two sides' results differ")
+		return errFailed
+	}
+	return nil
+}
+
+// lines is where the JSON lines go.
+func (c *benchCommand) lines(stdout io.Writer) (*json.Encoder, func() error, error) {
+	none := func() error { return nil }
+	switch c.Output {
+	case "":
+		return json.NewEncoder(io.Discard), none, nil
+	case "-":
+		return json.NewEncoder(stdout), none, nil
+	}
+	f, err := os.Create(c.Output)
+	if err != nil {
+		return nil, nil, err
+	}
+	return json.NewEncoder(f), f.Close, nil
+}
+
+var dtypes = map[string]tensor.Dtype{
+	"float32": tensor.Float32, "float64": tensor.Float64, "bfloat16": op.BFloat16, "float16": op.Float16,
+}
+
+// problems are all combinations of the sizes.
+func (c *benchCommand) problems() []bench.Problem {
+	var all []bench.Problem
+	for _, dtype := range c.Dtype {
+		for _, n := range c.Streams {
+			cfg := c.Preset.Config(n)
+			cfg.Sinkhorn.Iterations = c.T
+			for _, channels := range c.Channels {
+				for _, tokens := range c.Tokens {
+					all = append(all, bench.Problem{Config: cfg, Channels: channels, Tokens: tokens, Dtype: dtypes[dtype], Seed: c.Seed})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// benchTable writes results as they come, in columns of a set width.
+type benchTable struct {
+	out   *tabwriter.Writer
+	peers bool
+}
+
+func newBenchTable(w io.Writer, peers bool) *benchTable {
+	t := &benchTable{tabwriter.NewWriter(w, 10, 0, 2, ' ', tabwriter.AlignRight), peers}
+	fmt.Fprint(t.out, "operator\tpass\tdtype\tn\tC\tN\tmedian\tp20\tp80\tfloor\t/floor\tallocated\tpeak\t")
+	if peers {
+		fmt.Fprint(t.out, "gorgonia\tratio\tits peak\tdifference\t")
+	}
+	fmt.Fprintln(t.out)
+	return t
+}
+
+// add writes the rows of one operator: mhc's three passes, then the peer's.
+func (t *benchTable) add(results []bench.Result) error {
+	const passes = 3
+	for i, r := range results[:passes] {
+		fmt.Fprintf(t.out, "%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%.1f\t%s\t%s\t",
+			r.Operator, r.Pass, r.Dtype, r.Streams, r.Channels, r.N,
+			duration(r.P50), duration(r.P20), duration(r.P80), duration(r.Floor), r.OverFloor(), size(r.Allocated), size(r.Peak))
+		if t.peers {
+			peer := results[passes+i]
+			fmt.Fprintf(t.out, "%s\t%.1f\t%s\t%.0e\t", duration(peer.P50), r.Ratio, size(peer.Peak), r.Difference)
+		}
+		fmt.Fprintln(t.out)
+	}
+	return t.out.Flush()
+}
+
+// duration shows microseconds.
+func duration(us float64) string {
+	if us < 1000 {
+		return fmt.Sprintf("%.1fus", us)
+	}
+	return fmt.Sprintf("%.2fms", us/1000)
+}
+
+// size shows bytes; 0 is one that is not known.
+func size(bytes int64) string {
+	switch {
+	case bytes == 0:
+		return "-"
+	case bytes < 1<<20:
+		return fmt.Sprintf("%.1fKiB", float64(bytes)/(1<<10))
+	}
+	return fmt.Sprintf("%.2fMiB", float64(bytes)/(1<<20))
+}
