@@ -29,7 +29,8 @@ const (
 	// RowSoftmax starts from the softmax over each row, plus Eps.
 	RowSoftmax Start = iota
 	// Exp starts from exp(A - the maximum of each column). The first
-	// normalisation cancels the shift if Eps is 0.
+	// normalisation cancels the shift if Eps is 0; else the shift has a gradient,
+	// which goes to the first entry of the maximum.
 	Exp
 )
 
