@@ -2,7 +2,6 @@ package op
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"gorgonia.org/gorgonia"
@@ -91,11 +90,4 @@ func wantPhi(phi, x fused.Operand, k, m int, layout mhc.PhiLayout) error {
 		slices.Reverse(want)
 	}
 	return wantShape(phi, fmt.Sprintf("K = %d numbers a token, M = %d columns, layout %v", k, m, layout), want...)
-}
-
-func wantEps(name string, eps float64) error {
-	if !(eps >= 0) || math.IsInf(eps, 1) {
-		return fmt.Errorf("%s is %v, want a finite number of 0 or more", name, eps)
-	}
-	return nil
 }

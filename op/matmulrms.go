@@ -27,7 +27,8 @@ import (
 func MatMulRMS(x, phi *gorgonia.Node, cfg MatMulRMSConfig) (*gorgonia.Node, error) {
 	const name = "mhc.MatMulRMS"
 	in, err := describeAll(named{"x", x}, named{"phi", phi})
-	if err := cmp.Or(err, wantEps("RMSEps", cfg.RMSEps), wantLayout(cfg.Phi)); err != nil {
+	settings := mhc.HeadConfig{RMSEps: cfg.RMSEps, Phi: cfg.Phi} // a head has these and one more
+	if err := cmp.Or(err, settings.Validate()); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if err := cmp.Or(wantStorage(in[0]), wantMatrix(in[1])); err != nil {
@@ -58,13 +59,6 @@ func MatMulRMS(x, phi *gorgonia.Node, cfg MatMulRMSConfig) (*gorgonia.Node, erro
 		dx, dphi, err := o.MatMulRMSBackward(t.In[0], t.In[1], t.Out[0], t.Out[1], t.Up[0], cfg)
 		return []tensor.Tensor{dx, dphi}, err
 	}), x, phi)
-}
-
-func wantLayout(l mhc.PhiLayout) error {
-	if l != mhc.PhiKM && l != mhc.PhiMK {
-		return fmt.Errorf("Phi is %v, want KM or MK", l)
-	}
-	return nil
 }
 
 func wantMatrix(o fused.Operand) error {

@@ -77,9 +77,9 @@ func TestRefusals(t *testing.T) {
 		{coeffs(x, phi, b, alpha, with(func(c *mhc.Config) { c.Sinkhorn.Iterations = 0 })), "mhc.Coeffs: mhc: Sinkhorn: sinkhorn: Iterations is 0, want 1 or more"},
 
 		{err(op.MatMulRMS(x, nil, mm)), "mhc.MatMulRMS: phi is a nil node"},
-		{err(op.MatMulRMS(x, phi, op.MatMulRMSConfig{RMSEps: math.NaN()})), "mhc.MatMulRMS: RMSEps is NaN, want a finite number of 0 or more"},
-		{err(op.MatMulRMS(x, phi, op.MatMulRMSConfig{RMSEps: -1e-6})), "mhc.MatMulRMS: RMSEps is -1e-06, want a finite number of 0 or more"},
-		{err(op.MatMulRMS(x, phi, op.MatMulRMSConfig{Phi: 7})), "mhc.MatMulRMS: Phi is PhiLayout(7), want KM or MK"},
+		{err(op.MatMulRMS(x, phi, op.MatMulRMSConfig{RMSEps: math.NaN()})), "mhc.MatMulRMS: mhc: RMSEps is NaN, want a finite number of 0 or more"},
+		{err(op.MatMulRMS(x, phi, op.MatMulRMSConfig{RMSEps: -1e-6})), "mhc.MatMulRMS: mhc: RMSEps is -1e-06, want a finite number of 0 or more"},
+		{err(op.MatMulRMS(x, phi, op.MatMulRMSConfig{Phi: 7})), "mhc.MatMulRMS: mhc: Phi is PhiLayout(7), want KM or MK"},
 		{err(op.MatMulRMS(x, b, mm)), "mhc.MatMulRMS: phi has shape (8), want a matrix"},
 		{err(op.MatMulRMS(x, f32("phi5", 5, 8), mm)), "mhc.MatMulRMS: x has shape (4, 2, 3), want [..., K] or [..., n, C] with n*C = K = 5: phi has shape (5, 8), layout KM"},
 		{err(op.MatMulRMS(b, phi, mm)), "mhc.MatMulRMS: x has shape (8), want [..., K] or [..., n, C] with n*C = K = 6: phi has shape (6, 8), layout KM"},

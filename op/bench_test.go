@@ -1,0 +1,81 @@
+package op_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+
+	"github.com/mhc-go/mhc"
+	"github.com/mhc-go/mhc/coeffs"
+	"github.com/mhc-go/mhc/op"
+)
+
+// BenchmarkCoeffs compares forward and backward in a graph with the functions on
+// slices that it calls.
+func BenchmarkCoeffs(b *testing.B) {
+	const tokens, n, channels = 512, 4, 256
+	cfg := mhc.Liger.Config(n)
+	m, k := cfg.Width(), n*channels
+	rng := randoms(11)
+	in := []operand{
+		random(rng, "x", tensor.Float32, tokens, n, channels),
+		random(rng, "phi", tensor.Float32, k, m),
+		random(rng, "b", tensor.Float32, m),
+		random(rng, "alpha", tensor.Float32, 3),
+	}
+	b.Run("graph", func(b *testing.B) {
+		p := programOf(b, func(in gorgonia.Nodes) (gorgonia.Nodes, error) {
+			c, err := op.Coeffs(in[0], in[1], in[2], in[3], cfg)
+			if err != nil {
+				return nil, err
+			}
+			return allUsed.nodes(c)
+		}, in)
+		benchmarkTape(b, p.Loss, p.Inputs)
+	})
+	b.Run("slices", func(b *testing.B) {
+		ci := coeffs.Inputs[float32, float32, float32]{X: data[float32](in[0].dense()), Phi: data[float32](in[1].dense()), B: data[float32](in[2].dense()), Alpha: data[float32](in[3].dense())}
+		b.ReportAllocs()
+		for b.Loop() {
+			out := coeffs.Outputs[float32]{Pre: make([]float32, tokens*n), Post: make([]float32, tokens*n), Res: make([]float32, tokens*n*n), Mix: make([]float32, tokens*m), R: make([]float32, tokens)}
+			require.NoError(b, coeffs.Forward(out, ci, tokens, channels, cfg))
+			g := coeffs.Gradients[float32, float32, float32]{X: make([]float32, len(ci.X)), Phi: make([]float32, len(ci.Phi)), B: make([]float32, m), Alpha: make([]float32, 3)}
+			require.NoError(b, coeffs.Backward(g, coeffs.Upstream[float32]{Pre: out.Pre, Post: out.Post, Res: out.Res}, ci, out, tokens, channels, cfg))
+		}
+	})
+}
+
+// BenchmarkLayer is forward and backward of one layer around the identity.
+func BenchmarkLayer(b *testing.B) {
+	const tokens, n, channels = 512, 4, 256
+	cfg := mhc.Liger.Config(n)
+	m := cfg.Width()
+	for _, storage := range []tensor.Dtype{tensor.Float32, op.BFloat16} {
+		b.Run(storage.String(), func(b *testing.B) {
+			rng := randoms(12)
+			p := programOf(b, func(in gorgonia.Nodes) (gorgonia.Nodes, error) {
+				return one(layer(in[0], in[1:], cfg, func(h *gorgonia.Node) (*gorgonia.Node, error) { return h, nil }))
+			}, []operand{
+				random(rng, "x", storage, tokens, n, channels),
+				random(rng, "phi", tensor.Float32, n*channels, m),
+				random(rng, "b", tensor.Float32, m),
+				random(rng, "alpha", tensor.Float32, 3),
+			})
+			benchmarkTape(b, p.Loss, p.Inputs)
+		})
+	}
+}
+
+func benchmarkTape(b *testing.B, loss *gorgonia.Node, inputs gorgonia.Nodes) {
+	_, err := gorgonia.Grad(loss, inputs...)
+	require.NoError(b, err)
+	vm := gorgonia.NewTapeMachine(loss.Graph())
+	defer vm.Close()
+	b.ReportAllocs()
+	for b.Loop() {
+		require.NoError(b, vm.RunAll())
+		vm.Reset()
+	}
+}
