@@ -25,39 +25,34 @@ func backward[S, P dtype.Storage, A dtype.Float](dx []S, dphi []P, x []S, phi []
 		return
 	}
 	l := newLayout[A](d)
-	var w, toX []A
-	if dx != nil {
-		w, toX = pack(&l, phi), throughNorm(mix, dmix, d)
-	}
 	rows, chunks := chunk(&l)
 	var partial []A // [chunks], each a packed dphi
 	if dphi != nil {
 		partial = make([]A, chunks*l.packed())
 	}
+	var w []A
+	if dx != nil {
+		w = pack(&l, phi)
+	}
+	up := newUpstream(&l, mix, r, dmix)
 	parallel.Blocks(l.blocks()*chunks, 1, func(piece, _, _ int) {
 		c, b := piece/l.blocks(), l.block(piece%l.blocks())
-		lo, hi := c*rows, min(d.Tokens, (c+1)*rows)
-		tile := make([]A, backwardRows*l.stride)
-		g := make([]A, backwardRows*l.columns)
-		perToken := make([]A, 3*backwardRows)
-		coef, factor, squares := perToken[:backwardRows], perToken[backwardRows:2*backwardRows], perToken[2*backwardRows:]
-		for t := lo; t < hi; t += backwardRows {
+		tile := borrow[A](backwardRows * l.stride)
+		defer giveBack(tile)
+		squares := make([]A, backwardRows)
+		hi := min(d.Tokens, (c+1)*rows)
+		for t := c * rows; t < hi; t += backwardRows {
 			rows := min(backwardRows, hi-t)
-			copy(factor, r[t:][:rows])
-			load(&l, tile, x, t, rows, b, factor, squares)
-			for i := range rows {
-				copy(g[i*l.columns:], dmix[(t+i)*d.M:][:d.M])
-			}
-			if dphi != nil {
-				for s := 0; s < b.width; s += matmul.Strip {
+			load(&l, tile, x, t, rows, b, r[t:], squares)
+			for s := 0; s < b.width; s += matmul.Strip {
+				if dphi != nil {
 					ahead := min((t+backwardRows)*d.K+b.lo+s, len(x)-1)
-					l.Outer(partial[c*l.packed()+b.at+s:], b.width, tile[s:], l.stride, g, l.columns, rows,
+					l.Outer(partial[c*l.packed()+b.at+s:], tile[s:], up.dmix[t*l.columns:], l.stride, l.columns, rows,
 						(*byte)(unsafe.Pointer(&x[ahead])), d.K*int(unsafe.Sizeof(x[0])))
 				}
-			}
-			if dx != nil {
-				copy(coef, toX[t:][:rows])
-				expand(&l, dx, tile, t, rows, b, coef, factor, g, w)
+				if dx != nil {
+					expand(&l, dx, tile, t, rows, b, s, w, up)
+				}
 			}
 		}
 	})
@@ -66,63 +61,12 @@ func backward[S, P dtype.Storage, A dtype.Float](dx []S, dphi []P, x []S, phi []
 	}
 	parallel.Blocks(l.blocks(), 1, func(i, _, _ int) {
 		b := l.block(i)
-		sum := partial[b.at:][:l.columns*b.width]
+		sum := partial[b.at:][:l.columns*l.stride]
 		for c := 1; c < chunks; c++ {
-			for i, v := range partial[c*l.packed()+b.at:][:len(sum)] {
-				sum[i] += v
-			}
+			l.Add(sum, partial[c*l.packed()+b.at:][:len(sum)])
 		}
 		unpack(&l, dphi, sum, b)
 	})
-}
-
-// expand writes one block of dx for the tokens [t, t+rows): straight from the
-// kernel where dx holds numbers of type A and the kernel's tile is full, else by
-// way of the tile of x, which is lost.
-func expand[A dtype.Float, S dtype.Storage](l *layout[A], dx []S, tile []A, t, rows int, b block, coef, factor, g, w []A) {
-	n := b.hi - b.lo
-	direct, ok := any(dx[t*l.K+b.lo:]).([]A)
-	var fullRows, fullCols int
-	if ok {
-		fullRows, fullCols = rows/matmul.Rows*matmul.Rows, n/matmul.Strip*matmul.Strip
-	}
-	for s := 0; s < b.width; s += matmul.Strip {
-		first := 0
-		if s < fullCols && fullRows > 0 {
-			first = fullRows
-			l.Expand(direct[s:], l.K, tile[s:], l.stride, coef, factor, g, w[b.at+s:], l.columns, b.width, first)
-		}
-		if first < rows {
-			in := tile[first*l.stride+s:]
-			l.Expand(in, l.stride, in, l.stride, coef[first:], factor[first:], g[first*l.columns:], w[b.at+s:],
-				l.columns, b.width, roundUp(rows-first, matmul.Rows))
-		}
-	}
-	for i := range rows {
-		from := 0
-		if i < fullRows {
-			from = fullCols
-		}
-		dtype.Narrow(dx[(t+i)*l.K+b.lo:][from:n], tile[i*l.stride:][from:n])
-	}
-}
-
-// throughNorm computes the factor of r*x in dx/r, the way of the gradient through r:
-//
-//	dx[t] = r[t] * (dmix[t] phi^T + toX[t] * (r[t] x[t])),   toX[t] = -(sum_j dmix[t,j] mix[t,j]) / K
-func throughNorm[A dtype.Float](mix, dmix []A, d Dims) []A {
-	toX := make([]A, d.Tokens)
-	parallel.Blocks(d.Tokens, max(1, forwardWork/16/d.M), func(_, lo, hi int) {
-		for t := lo; t < hi; t++ {
-			var sum float64
-			g := dmix[t*d.M:][:d.M]
-			for j, v := range mix[t*d.M:][:d.M] {
-				sum += float64(v) * float64(g[j])
-			}
-			toX[t] = A(-sum / float64(d.K))
-		}
-	})
-	return toX
 }
 
 // chunk cuts the tokens into chunks of so many rows, by the sizes alone: as many
@@ -133,4 +77,64 @@ func chunk[A dtype.Float](l *layout[A]) (rows, chunks int) {
 	rows = min(max(rows, 4*backwardRows, 4*l.columns), chunkTokens)
 	rows = roundUp(rows, backwardRows)
 	return rows, (l.Tokens + rows - 1) / rows
+}
+
+// upstream is what the gradient of mix says of each token. Tiles hold y = r*x,
+// whose size is near 1 whatever that of x is:
+//
+//	dphi  = sum_t y[t]^T dmix[t]
+//	dx[t] = z[t] phi^T + toY[t] * y[t]
+//	z     = r * dmix
+//	toY   = -(r / K) * sum_j dmix[j] mix[j]
+type upstream[A dtype.Float] struct {
+	dmix []A // [Tokens, columns]
+	z    []A // [Tokens, columns], the tokens padded to a multiple of matmul.Rows
+	toY  []A // [Tokens], padded likewise
+}
+
+func newUpstream[A dtype.Float](l *layout[A], mix, r, dmix []A) upstream[A] {
+	tokens := roundUp(l.Tokens, matmul.Rows)
+	up := upstream[A]{dmix, make([]A, tokens*l.columns), make([]A, tokens)}
+	if l.columns != l.M {
+		up.dmix = make([]A, l.Tokens*l.columns)
+	}
+	parallel.Blocks(l.Tokens, max(1, 1<<14/l.M), func(_, lo, hi int) {
+		for t := lo; t < hi; t++ {
+			g := dmix[t*l.M:][:l.M]
+			if l.columns != l.M {
+				copy(up.dmix[t*l.columns:], g)
+			}
+			z, m, rt := up.z[t*l.columns:][:l.M], mix[t*l.M:][:l.M], r[t]
+			var sum float64
+			for j, v := range g {
+				z[j] = rt * v
+				sum += float64(v) * float64(m[j])
+			}
+			up.toY[t] = A(-float64(rt) / float64(l.K) * sum)
+		}
+	})
+	return up
+}
+
+// expand writes one strip of dx, at channel s of the block, for the tokens
+// [t, t+rows): straight from the kernel where dx holds numbers of type A and the
+// kernel's tile is full, else by way of the tile of y, which is lost.
+func expand[A dtype.Float, S dtype.Storage](l *layout[A], dx []S, tile []A, t, rows int, b block, s int, w []A, up upstream[A]) {
+	kernel := func(dst []A, ldd, first, rows int) {
+		l.Expand(dst, ldd, tile[first*l.stride+s:], up.toY[t+first:], up.z[(t+first)*l.columns:], w[b.at+s:],
+			l.stride, l.columns, rows)
+	}
+	n := min(matmul.Strip, b.hi-b.lo-s)
+	first := 0
+	if direct, ok := any(dx[t*l.K+b.lo+s:]).([]A); ok && n == matmul.Strip && rows >= matmul.Rows {
+		first = rows / matmul.Rows * matmul.Rows
+		kernel(direct, l.K, 0, first)
+	}
+	if first == rows {
+		return
+	}
+	kernel(tile[first*l.stride+s:], l.stride, first, roundUp(rows-first, matmul.Rows))
+	for i := first; i < rows; i++ {
+		dtype.Narrow(dx[(t+i)*l.K+b.lo+s:][:n], tile[i*l.stride+s:][:n])
+	}
 }

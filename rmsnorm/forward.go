@@ -21,11 +21,12 @@ func forward[S, P dtype.Storage, A dtype.Float](mix, r []A, x []S, phi []P, d Di
 	w := pack(&l, phi)
 	rows := min(64, forwardWork/(d.K*l.columns)/matmul.Rows+4) * matmul.Rows
 	parallel.Blocks(d.Tokens, rows, func(_, lo, hi int) {
-		product := make([]A, roundUp(hi-lo, matmul.Rows)*l.columns)
+		buffer := borrow[A](matmul.Rows*l.stride + roundUp(hi-lo, matmul.Rows)*l.columns)
+		defer giveBack(buffer)
+		tile, product := buffer[:matmul.Rows*l.stride], buffer[matmul.Rows*l.stride:]
+		clear(product)
 		total := make([]float64, hi-lo)
-		tile := make([]A, matmul.Rows*l.stride)
-		ones := []A{1, 1, 1, 1, 1, 1}
-		squares := make([]A, matmul.Rows)
+		ones, squares := []A{1, 1, 1, 1, 1, 1}, make([]A, matmul.Rows)
 		for i := range l.blocks() {
 			b := l.block(i)
 			for t := lo; t < hi; t += matmul.Rows {
@@ -38,7 +39,7 @@ func forward[S, P dtype.Storage, A dtype.Float](mix, r []A, x []S, phi []P, d Di
 				if t+matmul.Rows >= hi {
 					ahead = lo*d.K + min(b.hi, d.K-1)
 				}
-				l.Dot(product[(t-lo)*l.columns:], tile, l.stride, w[b.at:], l.columns, b.width, (*byte)(unsafe.Pointer(&x[ahead])), d.K*int(unsafe.Sizeof(x[0])))
+				l.Dot(product[(t-lo)*l.columns:], tile, w[b.at:], l.stride, l.columns, b.width, (*byte)(unsafe.Pointer(&x[ahead])), d.K*int(unsafe.Sizeof(x[0])))
 			}
 		}
 		for t := lo; t < hi; t++ {

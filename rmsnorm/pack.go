@@ -12,8 +12,8 @@ const (
 	// blockBytes is how much of a token lies in one block of channels: six tokens
 	// and four columns of phi then share a first-level cache of 32 KiB.
 	blockBytes = 2048
-	// lineBytes keeps the rows of a tile apart by an odd number of cache lines,
-	// so that they do not compete for the same few places.
+	// lineBytes is a cache line. One more than a block has lies between the rows of a
+	// tile, so that they do not compete for the same few places of a cache.
 	lineBytes = 64
 )
 
@@ -23,7 +23,7 @@ type layout[A dtype.Float] struct {
 	*matmul.Kernels[A]
 	columns int // M and its padding
 	span    int // channels in a block; the last has fewer
-	stride  int // of a tile's rows
+	stride  int // of the rows of a tile
 }
 
 func newLayout[A dtype.Float](d Dims) layout[A] {
@@ -45,11 +45,11 @@ func (l *layout[A]) blocks() int { return (l.K + l.span - 1) / l.span }
 
 func (l *layout[A]) block(i int) block {
 	lo, hi := i*l.span, min(l.K, (i+1)*l.span)
-	return block{lo * l.columns, lo, hi, roundUp(hi-lo, matmul.Strip)}
+	return block{i * l.columns * l.stride, lo, hi, roundUp(hi-lo, matmul.Strip)}
 }
 
 // packed is the length of a packed phi.
-func (l *layout[A]) packed() int { return l.columns * roundUp(l.K, matmul.Strip) }
+func (l *layout[A]) packed() int { return l.blocks() * l.columns * l.stride }
 
 // pack returns phi packed.
 func pack[A dtype.Float, P dtype.Storage](l *layout[A], phi []P) []A {
@@ -59,7 +59,7 @@ func pack[A dtype.Float, P dtype.Storage](l *layout[A], phi []P) []A {
 		dst := dst[b.at:]
 		if l.Transposed {
 			for j := range l.M {
-				dtype.Widen(dst[j*b.width:][:b.hi-b.lo], phi[j*l.K+b.lo:][:b.hi-b.lo])
+				dtype.Widen(dst[j*l.stride:][:b.hi-b.lo], phi[j*l.K+b.lo:][:b.hi-b.lo])
 			}
 			return
 		}
@@ -74,7 +74,7 @@ func pack[A dtype.Float, P dtype.Storage](l *layout[A], phi []P) []A {
 				src = wide[:rows*l.M]
 				dtype.Widen(src, phi[k*l.M:][:rows*l.M])
 			}
-			l.Transpose(dst[k-b.lo:], b.width, src, l.M, rows, l.M)
+			l.Transpose(dst[k-b.lo:], l.stride, src, l.M, rows, l.M)
 		}
 	})
 	return dst
@@ -84,7 +84,7 @@ func pack[A dtype.Float, P dtype.Storage](l *layout[A], phi []P) []A {
 func unpack[A dtype.Float, P dtype.Storage](l *layout[A], dst []P, src []A, b block) {
 	if l.Transposed {
 		for j := range l.M {
-			dtype.Narrow(dst[j*l.K+b.lo:][:b.hi-b.lo], src[j*b.width:][:b.hi-b.lo])
+			dtype.Narrow(dst[j*l.K+b.lo:][:b.hi-b.lo], src[j*l.stride:][:b.hi-b.lo])
 		}
 		return
 	}
@@ -98,7 +98,7 @@ func unpack[A dtype.Float, P dtype.Storage](l *layout[A], dst []P, src []A, b bl
 			}
 			to = wide[:rows*l.M]
 		}
-		l.Transpose(to, l.M, src[k-b.lo:], b.width, l.M, rows)
+		l.Transpose(to, l.M, src[k-b.lo:], l.stride, l.M, rows)
 		if !ok {
 			dtype.Narrow(dst[k*l.M:][:rows*l.M], to)
 		}

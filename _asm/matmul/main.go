@@ -14,10 +14,10 @@ import (
 
 // As in internal/kernel/matmul.
 const (
-	rows      = 6
-	cols      = 4
-	strip     = 64
-	scaleStep = 16
+	rows  = 6
+	cols  = 4
+	strip = 64
+	step  = 16
 
 	line = 64 // bytes of a cache line
 )
@@ -29,6 +29,7 @@ func main() {
 			t.dot()
 			t.outer()
 			t.expand()
+			t.add()
 			t.scale()
 		}
 		target{n, avx2}.transpose()
@@ -84,7 +85,7 @@ func (t target) pick(single, double func(...Op), ops ...Op) {
 
 func (t target) move(from, to Op)      { t.pick(VMOVUPS, VMOVUPD, from, to) }
 func (t target) broadcast(from, to Op) { t.pick(VBROADCASTSS, VBROADCASTSD, from, to) }
-func (t target) add(a, b, to Op)       { t.pick(VADDPS, VADDPD, a, b, to) }
+func (t target) plus(a, b, to Op)      { t.pick(VADDPS, VADDPD, a, b, to) }
 func (t target) mul(a, b, to Op)       { t.pick(VMULPS, VMULPD, a, b, to) }
 func (t target) fma(a, b, to Op)       { t.pick(VFMADD231PS, VFMADD231PD, a, b, to) }
 func (t target) zero(v Op)             { t.pick(VXORPS, VXORPD, v, v, v) }
@@ -205,12 +206,12 @@ func loop(label string, n Register, body func()) {
 }
 
 func (t target) dot() {
-	t.begin("dot", "c, x []%[1]s, ldx int, phi []%[1]s, m, w int, next *byte, stride int")
-	c, x, ldx, phi, m, w := base("c"), base("x"), t.count("ldx"), base("phi"), t.count("m"), t.count("w")
-	p := newFour(phi, w)
+	t.begin("dot", "c, x, phi []%[1]s, ld, m, w int, next *byte, stride int")
+	c, x, phi, ld, m, w := base("c"), base("x"), base("phi"), t.count("ld"), t.count("m"), t.count("w")
+	p := newFour(phi, ld)
 	groups := copyOf(m)
 	SHRQ(log2(cols*t.size), groups)
-	xs := newThrees(x, ldx, rows)
+	xs := newThrees(x, ld, rows)
 	next, stride := value("next"), value("stride")
 
 	// Six rows at a time where there are registers for their sums, else three.
@@ -226,40 +227,20 @@ func (t target) dot() {
 				t.zero(a)
 			}
 			n := copyOf(w)
-			SHRQ(log2(t.vectors.bytes), n)
-			step := U32(t.vectors.bytes)
+			SHRQ(log2(line), n)
 			loop(fmt.Sprintf("row%d", r), n, func() {
-				if t.wide() {
-					for j := range cols {
-						t.move(p.row(j), rest[j])
-					}
-					for i := range high {
-						v := rest[cols+i%(len(rest)-cols)]
-						t.move(xs.row(r+i), v)
-						for j := range cols {
-							t.fma(rest[j], v, acc[i*cols+j])
-						}
-					}
-				} else {
-					for i := range high {
-						t.move(xs.row(r+i), rest[i])
-					}
-					for j := range cols {
-						t.move(p.row(j), rest[high])
-						for i := range high {
-							t.fma(rest[high], rest[i], acc[i*cols+j])
-						}
-					}
+				for at := 0; at < line; at += t.vectors.bytes {
+					t.dotStep(p, xs, r, high, at)
 				}
 				if r == 0 {
 					PREFETCHT1(Mem{Base: next})
-					ADDQ(step, next)
+					ADDQ(U32(line), next)
 				}
-				ADDQ(step, xs.at[r/3])
+				ADDQ(U32(line), xs.at[r/3])
 				if high == rows {
-					ADDQ(step, xs.at[1])
+					ADDQ(U32(line), xs.at[1])
 				}
-				ADDQ(step, p.at)
+				ADDQ(U32(line), p.at)
 			})
 			SUBQ(w, p.at)
 			if r == 0 {
@@ -285,9 +266,37 @@ func (t target) dot() {
 			}
 		}
 		ADDQ(U32(cols*t.size), c)
-		LEAQ(Mem{Base: p.at, Index: w, Scale: 4}, p.at.(GPVirtual))
+		LEAQ(Mem{Base: p.at, Index: ld, Scale: 4}, p.at)
 	})
 	t.end()
+}
+
+// dotStep adds to the sums of the rows from r on, high of them, what the vectors at
+// an offset from the pointers give.
+func (t target) dotStep(p four, xs threes, r, high, at int) {
+	acc, rest := t.regs[:high*cols], t.regs[high*cols:]
+	if t.wide() { // registers for four vectors of phi
+		for j := range cols {
+			t.move(p.row(j).Offset(at), rest[j])
+		}
+		for i := range high {
+			v := rest[cols+i%(len(rest)-cols)]
+			t.move(xs.row(r+i).Offset(at), v)
+			for j := range cols {
+				t.fma(rest[j], v, acc[i*cols+j])
+			}
+		}
+		return
+	}
+	for i := range high {
+		t.move(xs.row(r+i).Offset(at), rest[i])
+	}
+	for j := range cols {
+		t.move(p.row(j).Offset(at), rest[high])
+		for i := range high {
+			t.fma(rest[high], rest[i], acc[i*cols+j])
+		}
+	}
 }
 
 // sumFour adds the sums of the numbers in each of four vectors to the four
@@ -301,7 +310,7 @@ func (t target) sumFour(v []VecPhysical, spare VecPhysical, to Mem) {
 			VUNPCKHPS(b, a, spare)
 			VUNPCKLPS(b, a, a)
 		}
-		t.add(spare, a, a)
+		t.plus(spare, a, a)
 	}
 	pairs(v[0], v[1])
 	pairs(v[2], v[3])
@@ -329,7 +338,7 @@ func (t target) sumFour(v []VecPhysical, spare VecPhysical, to Mem) {
 	}
 	VUNPCKHPD(v[2], v[0], spare)
 	VUNPCKLPD(v[2], v[0], v[0])
-	t.add(spare, v[0], v[0])
+	t.plus(spare, v[0], v[0])
 	if t.wide() {
 		VEXTRACTF64X4(Imm(1), v[0], ys)
 		VADDPS(ys, y0, y0)
@@ -343,9 +352,9 @@ func (t target) sumFour(v []VecPhysical, spare VecPhysical, to Mem) {
 }
 
 func (t target) outer() {
-	t.begin("outer", "d []%[1]s, w int, x []%[1]s, ldx int, g []%[1]s, m, rows int, next *byte, stride int")
-	w, ldx, m, stride := t.count("w"), t.count("ldx"), t.count("m"), value("stride")
-	triple := times(3, w)
+	t.begin("outer", "d, x, g []%[1]s, ld, m, rows int, next *byte, stride int")
+	ld, m, stride := t.count("ld"), t.count("m"), value("stride")
+	triple := times(3, ld)
 	across := len(t.regs) / 2 / cols // vectors of a row of the tile
 	done := GP64()                   // bytes of the strip
 	XORQ(done, done)
@@ -377,19 +386,19 @@ func (t target) outer() {
 			}
 			PREFETCHT1(Mem{Base: ahead})
 			ADDQ(stride, ahead)
-			ADDQ(ldx, at)
+			ADDQ(ld, at)
 			ADDQ(m, f)
 		})
-		to := four{d, w, triple}
+		to := four{d, ld, triple}
 		for j := range cols {
 			for i := range across {
 				a := acc[j*across+i]
 				place := to.row(j).Offset(i * t.vectors.bytes)
-				t.add(place, a, a)
+				t.plus(place, a, a)
 				t.move(a, place)
 			}
 		}
-		LEAQ(Mem{Base: d, Index: w, Scale: 4}, d)
+		LEAQ(Mem{Base: d, Index: ld, Scale: 4}, d)
 		ADDQ(U32(cols*t.size), from)
 		ADDQ(U32(line), next)
 	})
@@ -400,9 +409,9 @@ func (t target) outer() {
 }
 
 func (t target) expand() {
-	t.begin("expand", "dst []%[1]s, ldd int, x []%[1]s, ldx int, b, f, g, phi []%[1]s, m, w, rows int")
-	dst, ldd, x, ldx := base("dst"), t.count("ldd"), base("x"), t.count("ldx")
-	b, f, g, m, w, left := base("b"), base("f"), base("g"), t.count("m"), t.count("w"), value("rows")
+	t.begin("expand", "dst []%[1]s, ldd int, x, b, g, phi []%[1]s, ld, m, rows int")
+	dst, ldd, x, ld := base("dst"), t.count("ldd"), base("x"), t.count("ld")
+	b, g, m, left := base("b"), base("g"), t.count("m"), value("rows")
 	gs := newThrees(g, m, rows)
 	across := 4 // vectors of a row of the tile
 	if !t.wide() {
@@ -414,7 +423,7 @@ func (t target) expand() {
 	done := GP64() // bytes of the strip
 	XORQ(done, done)
 	Label("strip")
-	from := newThrees(offset(x, done), ldx, rows)
+	from := newThrees(offset(x, done), ld, rows)
 	for r := range rows {
 		t.broadcast(Mem{Base: b, Disp: r * t.size}, v[0])
 		for i := range across {
@@ -442,14 +451,12 @@ func (t target) expand() {
 			}
 		}
 		gs.advance(U32(t.size))
-		ADDQ(w, p)
+		ADDQ(ld, p)
 	})
 	gs.retreat(m)
 	to = newThrees(offset(dst, done), ldd, rows)
 	for r := range rows {
-		t.broadcast(Mem{Base: f, Disp: r * t.size}, v[0])
 		for i := range across {
-			t.mul(v[0], acc[r*across+i], acc[r*across+i])
 			t.move(acc[r*across+i], to.row(r).Offset(i*t.vectors.bytes))
 		}
 	}
@@ -457,14 +464,32 @@ func (t target) expand() {
 	CMPQ(done, U32(strip*t.size))
 	JNE(LabelRef("strip"))
 	for range rows {
-		ADDQ(ldx, x)
+		ADDQ(ld, x)
 		ADDQ(ldd, dst)
 		gs.advance(m)
 	}
 	ADDQ(U32(rows*t.size), b)
-	ADDQ(U32(rows*t.size), f)
 	SUBQ(U32(rows), left)
 	JNZ(LabelRef("rows"))
+	t.end()
+}
+
+func (t target) add() {
+	t.begin("add", "dst, src []%[1]s")
+	dst, src, n := base("dst"), base("src"), Load(Param("src").Len(), GP64())
+	SHRQ(log2(step), n)
+	JZ(LabelRef("done"))
+	loop("step", n, func() {
+		for i := range step / t.lanes() {
+			at := i * t.vectors.bytes
+			t.move(Mem{Base: src, Disp: at}, t.regs[i])
+			t.plus(Mem{Base: dst, Disp: at}, t.regs[i], t.regs[i])
+			t.move(t.regs[i], Mem{Base: dst, Disp: at})
+		}
+		ADDQ(U32(step*t.size), src)
+		ADDQ(U32(step*t.size), dst)
+	})
+	Label("done")
 	t.end()
 }
 
@@ -493,21 +518,21 @@ func (t target) scale() {
 		t.broadcast(Mem{Base: factor}, f)
 		from, to := copyOf(src), copyOf(dst)
 		many, few := copyOf(n), copyOf(n)
-		block := max(scaleStep, sums*t.lanes())
+		block := max(step, sums*t.lanes())
 		SHRQ(log2(block), many)
 		JZ(LabelRef("rest"))
 		loop("block", many, func() { some(from, to, block) })
 		Label("rest")
-		if block > scaleStep {
+		if block > step {
 			ANDQ(U32(block-1), few)
-			SHRQ(log2(scaleStep), few)
+			SHRQ(log2(step), few)
 			JZ(LabelRef("sum"))
-			loop("step", few, func() { some(from, to, scaleStep) })
+			loop("step", few, func() { some(from, to, step) })
 			Label("sum")
 		}
-		t.add(acc[1], acc[0], acc[0])
-		t.add(acc[3], acc[2], acc[2])
-		t.add(acc[2], acc[0], acc[0])
+		t.plus(acc[1], acc[0], acc[0])
+		t.plus(acc[3], acc[2], acc[2])
+		t.plus(acc[2], acc[0], acc[0])
 		t.sum(acc[0], acc[1])
 		if t.double() {
 			VMOVSD(acc[0].AsX(), Mem{Base: squares})
@@ -526,12 +551,12 @@ func (t target) scale() {
 func (t target) sum(v, spare VecPhysical) {
 	if t.wide() {
 		VEXTRACTF64X4(Imm(1), v, spare.AsY())
-		t.add(spare.AsY(), v.AsY(), v.AsY())
+		t.plus(spare.AsY(), v.AsY(), v.AsY())
 	}
 	VEXTRACTF128(Imm(1), v.AsY(), spare.AsX())
-	t.add(spare.AsX(), v.AsX(), v.AsX())
+	t.plus(spare.AsX(), v.AsX(), v.AsX())
 	VPERMILPD(Imm(1), v.AsX(), spare.AsX())
-	t.add(spare.AsX(), v.AsX(), v.AsX())
+	t.plus(spare.AsX(), v.AsX(), v.AsX())
 	if !t.double() {
 		VMOVSHDUP(v.AsX(), spare.AsX())
 		VADDPS(spare.AsX(), v.AsX(), v.AsX())

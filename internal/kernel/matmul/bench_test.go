@@ -10,7 +10,7 @@ import (
 // Each kernel on the tiles that rmsnorm gives it, in the cache.
 func BenchmarkKernels(b *testing.B) {
 	const m, w, ld, tokens = 24, 512, 528, 48
-	x, phi := make([]float32, tokens*ld), make([]float32, m*w)
+	x, phi := make([]float32, tokens*ld), make([]float32, m*ld)
 	g, c, f := make([]float32, tokens*m), make([]float32, Rows*m), make([]float32, tokens)
 	report := func(b *testing.B, flops int) {
 		b.ReportMetric(float64(flops)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
@@ -19,19 +19,19 @@ func BenchmarkKernels(b *testing.B) {
 		k := Of[float32]()
 		b.Run("Dot", func(b *testing.B) {
 			for b.Loop() {
-				k.Dot(c, x, ld, phi, m, w, (*byte)(unsafe.Pointer(&x[0])), 4*ld)
+				k.Dot(c, x, phi, ld, m, w, (*byte)(unsafe.Pointer(&x[0])), 4*ld)
 			}
 			report(b, 2*Rows*m*w)
 		})
 		b.Run("Outer", func(b *testing.B) {
 			for b.Loop() {
-				k.Outer(phi, w, x, ld, g, m, tokens, (*byte)(unsafe.Pointer(&x[0])), 4*ld)
+				k.Outer(phi, x, g, ld, m, tokens, (*byte)(unsafe.Pointer(&x[0])), 4*ld)
 			}
 			report(b, 2*tokens*m*Strip)
 		})
 		b.Run("Expand", func(b *testing.B) {
 			for b.Loop() {
-				k.Expand(x, ld, x, ld, f, f, g, phi, m, w, tokens)
+				k.Expand(x, ld, x, f, g, phi, ld, m, tokens)
 			}
 			report(b, 2*tokens*m*Strip)
 		})

@@ -7,11 +7,11 @@ import (
 // The portable kernels: the loops in the comments of [Kernels], with the sums of
 // a small tile held in local variables.
 
-func dotGo[A dtype.Float](c, x []A, ldx int, phi []A, m, w int, _ *byte, _ int) {
+func dotGo[A dtype.Float](c, x, phi []A, ld, m, w int, _ *byte, _ int) {
 	for j := 0; j < m; j += 4 {
-		p0, p1, p2, p3 := phi[j*w:][:w], phi[(j+1)*w:][:w], phi[(j+2)*w:][:w], phi[(j+3)*w:][:w]
+		p0, p1, p2, p3 := phi[j*ld:][:w], phi[(j+1)*ld:][:w], phi[(j+2)*ld:][:w], phi[(j+3)*ld:][:w]
 		for r := 0; r < Rows; r += 2 {
-			x0, x1 := x[r*ldx:][:w], x[(r+1)*ldx:][:w]
+			x0, x1 := x[r*ld:][:w], x[(r+1)*ld:][:w]
 			var a0, a1, a2, a3, b0, b1, b2, b3 A
 			for k := range w {
 				u, v := x0[k], x1[k]
@@ -28,13 +28,13 @@ func dotGo[A dtype.Float](c, x []A, ldx int, phi []A, m, w int, _ *byte, _ int) 
 				a3 += u * p
 				b3 += v * p
 			}
-			add(c[r*m+j:], a0, a1, a2, a3)
-			add(c[(r+1)*m+j:], b0, b1, b2, b3)
+			addFour(c[r*m+j:], a0, a1, a2, a3)
+			addFour(c[(r+1)*m+j:], b0, b1, b2, b3)
 		}
 	}
 }
 
-func add[A dtype.Float](c []A, a0, a1, a2, a3 A) {
+func addFour[A dtype.Float](c []A, a0, a1, a2, a3 A) {
 	c = c[:4]
 	c[0] += a0
 	c[1] += a1
@@ -42,12 +42,12 @@ func add[A dtype.Float](c []A, a0, a1, a2, a3 A) {
 	c[3] += a3
 }
 
-func outerGo[A dtype.Float](d []A, w int, x []A, ldx int, g []A, m, rows int, _ *byte, _ int) {
+func outerGo[A dtype.Float](d, x, g []A, ld, m, rows int, _ *byte, _ int) {
 	for j := 0; j < m; j += 2 {
 		for k := 0; k < Strip; k += 4 {
 			var a0, a1, a2, a3, b0, b1, b2, b3 A
 			for t := range rows {
-				v := x[t*ldx+k:][:4]
+				v := x[t*ld+k:][:4]
 				g := g[t*m+j:][:2]
 				p, q := g[0], g[1]
 				a0 += p * v[0]
@@ -59,21 +59,21 @@ func outerGo[A dtype.Float](d []A, w int, x []A, ldx int, g []A, m, rows int, _ 
 				a3 += p * v[3]
 				b3 += q * v[3]
 			}
-			add(d[j*w+k:], a0, a1, a2, a3)
-			add(d[(j+1)*w+k:], b0, b1, b2, b3)
+			addFour(d[j*ld+k:], a0, a1, a2, a3)
+			addFour(d[(j+1)*ld+k:], b0, b1, b2, b3)
 		}
 	}
 }
 
-func expandGo[A dtype.Float](dst []A, ldd int, x []A, ldx int, b, f, g, phi []A, m, w, rows int) {
+func expandGo[A dtype.Float](dst []A, ldd int, x, b, g, phi []A, ld, m, rows int) {
 	for t := 0; t < rows; t += 2 {
 		g0, g1 := g[t*m:][:m], g[(t+1)*m:][:m]
 		for k := 0; k < Strip; k += 4 {
-			u, v := x[t*ldx+k:][:4], x[(t+1)*ldx+k:][:4]
+			u, v := x[t*ld+k:][:4], x[(t+1)*ld+k:][:4]
 			a0, a1, a2, a3 := b[t]*u[0], b[t]*u[1], b[t]*u[2], b[t]*u[3]
 			b0, b1, b2, b3 := b[t+1]*v[0], b[t+1]*v[1], b[t+1]*v[2], b[t+1]*v[3]
 			for j := range m {
-				p := phi[j*w+k:][:4]
+				p := phi[j*ld+k:][:4]
 				p0, p1 := g0[j], g1[j]
 				a0 += p0 * p[0]
 				b0 += p1 * p[0]
@@ -85,9 +85,16 @@ func expandGo[A dtype.Float](dst []A, ldd int, x []A, ldx int, b, f, g, phi []A,
 				b3 += p1 * p[3]
 			}
 			u, v = dst[t*ldd+k:][:4], dst[(t+1)*ldd+k:][:4]
-			u[0], u[1], u[2], u[3] = f[t]*a0, f[t]*a1, f[t]*a2, f[t]*a3
-			v[0], v[1], v[2], v[3] = f[t+1]*b0, f[t+1]*b1, f[t+1]*b2, f[t+1]*b3
+			u[0], u[1], u[2], u[3] = a0, a1, a2, a3
+			v[0], v[1], v[2], v[3] = b0, b1, b2, b3
 		}
+	}
+}
+
+func addGo[A dtype.Float](dst, src []A) {
+	dst = dst[:len(src)]
+	for i, v := range src {
+		dst[i] += v
 	}
 }
 

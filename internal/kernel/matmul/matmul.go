@@ -1,17 +1,16 @@
 // Package matmul holds the inner loops of the product of tokens with a narrow
 // matrix, forward and reverse. A call is one tile of the work.
 //
-// Token tiles are row-major with a stride of their own:
+// A tile is a row-major matrix in a buffer with rows of ld numbers. Tiles of
+// tokens have a token a row; phi, and its gradient, are cut along their K rows
+// into blocks, each transposed to a tile and padded with zeros to m columns and w
+// rows that are multiples of [Cols] and [Strip]:
 //
-//	x[t*ldx+k]       token t, channel k
+//	x[t*ld+k]     token t, channel k of the block
+//	phi[j*ld+k]   column j of phi, row k of the block
 //
-// The matrix phi is packed: cut along its K rows into blocks of w, each stored
-// transposed, and padded with zeros to m columns and w rows that are multiples
-// of [Cols] and [Strip]. A block of phi, and of its gradient, is
-//
-//	phi[j*w+k]       column j, row k of the block
-//
-// so that all three products run along k and waste nothing on a narrow phi.
+// So all three products run along k, and waste nothing on a narrow phi. An odd
+// number of cache lines is a good ld: the rows then spread over the cache.
 package matmul
 
 import (
@@ -22,64 +21,78 @@ import (
 const (
 	// Rows is the number of tokens that Dot and Expand take at a time.
 	Rows = 6
-	// Cols is what the number of columns of a packed matrix is a multiple of.
+	// Cols is what the number of columns of a block is a multiple of.
 	Cols = 4
-	// Strip is what the width of a packed block is a multiple of, and the width
-	// that Outer and Expand work on.
+	// Strip is what the width of a block is a multiple of, and the width that
+	// Outer and Expand work on.
 	Strip = 64
 )
 
 // Kernels are the inner loops for one type of number, in the instruction set in
 // use. They trust their arguments: a slice that is too short is read and written
-// past its end.
+// past its end. Where a kernel takes next and stride, it asks the processor to
+// fetch the rows of the coming tile, stride bytes apart; any address will do.
 type Kernels[A dtype.Float] struct {
 	// Dot adds the products of six tokens with a block:
 	//
 	//	for r := range Rows {
 	//		for j := range m {
 	//			for k := range w {
-	//				c[r*m+j] += x[r*ldx+k] * phi[j*w+k]
+	//				c[r*m+j] += x[r*ld+k] * phi[j*ld+k]
 	//			}
 	//		}
 	//	}
-	Dot func(c, x []A, ldx int, phi []A, m, w int, next *byte, stride int)
+	Dot func(c, x, phi []A, ld, m, w int, next *byte, stride int)
 
 	// Outer adds the products of two token tiles, for one strip of a block:
 	//
 	//	for t := range rows {
 	//		for j := range m {
 	//			for k := range Strip {
-	//				d[j*w+k] += g[t*m+j] * x[t*ldx+k]
+	//				d[j*ld+k] += g[t*m+j] * x[t*ld+k]
 	//			}
 	//		}
 	//	}
-	Outer func(d []A, w int, x []A, ldx int, g []A, m, rows int, next *byte, stride int)
+	Outer func(d, x, g []A, ld, m, rows int, next *byte, stride int)
 
 	// Expand combines one strip of a token tile with phi, rows a multiple of Rows:
 	//
 	//	for t := range rows {
 	//		for k := range Strip {
-	//			v := b[t] * x[t*ldx+k]
+	//			v := b[t] * x[t*ld+k]
 	//			for j := range m {
-	//				v += g[t*m+j] * phi[j*w+k]
+	//				v += g[t*m+j] * phi[j*ld+k]
 	//			}
-	//			dst[t*ldd+k] = f[t] * v
+	//			dst[t*ldd+k] = v
 	//		}
 	//	}
 	//
 	// dst and x are the same tile, or do not overlap.
-	Expand func(dst []A, ldd int, x []A, ldx int, b, f, g, phi []A, m, w, rows int)
+	Expand func(dst []A, ldd int, x, b, g, phi []A, ld, m, rows int)
 
+	add       func(dst, src []A)
 	scale     func(dst []A, ldd int, src []A, lds int, factor, squares []A, rows, n int)
 	transpose func(dst []A, ldd int, src []A, lds, rows, cols int)
 }
 
-// scaleStep and transposeStep are what the sizes of the two kernels behind a
-// method are multiples of; the methods see to the rest.
+// step is what the length of a vector is a multiple of, and transposeStep what
+// the sides of a matrix are, in the kernels behind a method; the method sees to
+// the rest.
 const (
-	scaleStep     = 16
+	step          = 16
 	transposeStep = 8
 )
+
+// Add adds a vector to another of its length:
+//
+//	for i := range src {
+//		dst[i] += src[i]
+//	}
+func (f *Kernels[A]) Add(dst, src []A) {
+	body := len(src) / step * step
+	f.add(dst[:body], src[:body])
+	addGo(dst[body:], src[body:])
+}
 
 // Scale multiplies each token by a factor and sums its squares:
 //
@@ -93,7 +106,7 @@ const (
 //
 // dst and src are the same tile, or do not overlap.
 func (f *Kernels[A]) Scale(dst []A, ldd int, src []A, lds int, factor, squares []A, rows, n int) {
-	body := n / scaleStep * scaleStep
+	body := n / step * step
 	f.scale(dst, ldd, src, lds, factor, squares, rows, body)
 	if body == n {
 		return
@@ -142,5 +155,5 @@ func Of[A dtype.Float]() *Kernels[A] {
 }
 
 func portable[A dtype.Float]() Kernels[A] {
-	return Kernels[A]{dotGo[A], outerGo[A], expandGo[A], scaleGo[A], transposeGo[A]}
+	return Kernels[A]{dotGo[A], outerGo[A], expandGo[A], addGo[A], scaleGo[A], transposeGo[A]}
 }

@@ -2,22 +2,22 @@
 
 #include "textflag.h"
 
-// func dotF32AVX2(c []float32, x []float32, ldx int, phi []float32, m int, w int, next *byte, stride int)
+// func dotF32AVX2(c []float32, x []float32, phi []float32, ld int, m int, w int, next *byte, stride int)
 // Requires: AVX, FMA3, MMX+
 TEXT ·dotF32AVX2(SB), NOSPLIT, $0-112
 	MOVQ c_base+0(FP), AX
 	MOVQ x_base+24(FP), CX
-	MOVQ ldx+48(FP), DX
-	SHLQ $0x02, DX
-	MOVQ phi_base+56(FP), BX
+	MOVQ phi_base+48(FP), DX
+	MOVQ ld+72(FP), BX
+	SHLQ $0x02, BX
 	MOVQ m+80(FP), SI
 	SHLQ $0x02, SI
 	MOVQ w+88(FP), DI
 	SHLQ $0x02, DI
-	LEAQ (DI)(DI*2), R8
+	LEAQ (BX)(BX*2), R8
 	MOVQ SI, R9
 	SHRQ $0x04, R9
-	LEAQ (DX)(DX*2), R10
+	LEAQ (BX)(BX*2), R10
 	LEAQ (CX)(R10*1), R10
 	MOVQ next+96(FP), R11
 	MOVQ stride+104(FP), R12
@@ -36,35 +36,54 @@ columns:
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 	MOVQ   DI, R13
-	SHRQ   $0x05, R13
+	SHRQ   $0x06, R13
 
 row0:
 	VMOVUPS      (CX), Y12
-	VMOVUPS      (CX)(DX*1), Y13
-	VMOVUPS      (CX)(DX*2), Y14
-	VMOVUPS      (BX), Y15
+	VMOVUPS      (CX)(BX*1), Y13
+	VMOVUPS      (CX)(BX*2), Y14
+	VMOVUPS      (DX), Y15
 	VFMADD231PS  Y15, Y12, Y0
 	VFMADD231PS  Y15, Y13, Y4
 	VFMADD231PS  Y15, Y14, Y8
-	VMOVUPS      (BX)(DI*1), Y15
+	VMOVUPS      (DX)(BX*1), Y15
 	VFMADD231PS  Y15, Y12, Y1
 	VFMADD231PS  Y15, Y13, Y5
 	VFMADD231PS  Y15, Y14, Y9
-	VMOVUPS      (BX)(DI*2), Y15
+	VMOVUPS      (DX)(BX*2), Y15
 	VFMADD231PS  Y15, Y12, Y2
 	VFMADD231PS  Y15, Y13, Y6
 	VFMADD231PS  Y15, Y14, Y10
-	VMOVUPS      (BX)(R8*1), Y15
+	VMOVUPS      (DX)(R8*1), Y15
+	VFMADD231PS  Y15, Y12, Y3
+	VFMADD231PS  Y15, Y13, Y7
+	VFMADD231PS  Y15, Y14, Y11
+	VMOVUPS      32(CX), Y12
+	VMOVUPS      32(CX)(BX*1), Y13
+	VMOVUPS      32(CX)(BX*2), Y14
+	VMOVUPS      32(DX), Y15
+	VFMADD231PS  Y15, Y12, Y0
+	VFMADD231PS  Y15, Y13, Y4
+	VFMADD231PS  Y15, Y14, Y8
+	VMOVUPS      32(DX)(BX*1), Y15
+	VFMADD231PS  Y15, Y12, Y1
+	VFMADD231PS  Y15, Y13, Y5
+	VFMADD231PS  Y15, Y14, Y9
+	VMOVUPS      32(DX)(BX*2), Y15
+	VFMADD231PS  Y15, Y12, Y2
+	VFMADD231PS  Y15, Y13, Y6
+	VFMADD231PS  Y15, Y14, Y10
+	VMOVUPS      32(DX)(R8*1), Y15
 	VFMADD231PS  Y15, Y12, Y3
 	VFMADD231PS  Y15, Y13, Y7
 	VFMADD231PS  Y15, Y14, Y11
 	PREFETCHT1   (R11)
-	ADDQ         $0x00000020, R11
-	ADDQ         $0x00000020, CX
-	ADDQ         $0x00000020, BX
+	ADDQ         $0x00000040, R11
+	ADDQ         $0x00000040, CX
+	ADDQ         $0x00000040, DX
 	DECQ         R13
 	JNZ          row0
-	SUBQ         DI, BX
+	SUBQ         DI, DX
 	SUBQ         DI, R11
 	ADDQ         R12, R11
 	SUBQ         DI, CX
@@ -125,33 +144,52 @@ row0:
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 	MOVQ   DI, R13
-	SHRQ   $0x05, R13
+	SHRQ   $0x06, R13
 
 row3:
 	VMOVUPS      (R10), Y12
-	VMOVUPS      (R10)(DX*1), Y13
-	VMOVUPS      (R10)(DX*2), Y14
-	VMOVUPS      (BX), Y15
+	VMOVUPS      (R10)(BX*1), Y13
+	VMOVUPS      (R10)(BX*2), Y14
+	VMOVUPS      (DX), Y15
 	VFMADD231PS  Y15, Y12, Y0
 	VFMADD231PS  Y15, Y13, Y4
 	VFMADD231PS  Y15, Y14, Y8
-	VMOVUPS      (BX)(DI*1), Y15
+	VMOVUPS      (DX)(BX*1), Y15
 	VFMADD231PS  Y15, Y12, Y1
 	VFMADD231PS  Y15, Y13, Y5
 	VFMADD231PS  Y15, Y14, Y9
-	VMOVUPS      (BX)(DI*2), Y15
+	VMOVUPS      (DX)(BX*2), Y15
 	VFMADD231PS  Y15, Y12, Y2
 	VFMADD231PS  Y15, Y13, Y6
 	VFMADD231PS  Y15, Y14, Y10
-	VMOVUPS      (BX)(R8*1), Y15
+	VMOVUPS      (DX)(R8*1), Y15
 	VFMADD231PS  Y15, Y12, Y3
 	VFMADD231PS  Y15, Y13, Y7
 	VFMADD231PS  Y15, Y14, Y11
-	ADDQ         $0x00000020, R10
-	ADDQ         $0x00000020, BX
+	VMOVUPS      32(R10), Y12
+	VMOVUPS      32(R10)(BX*1), Y13
+	VMOVUPS      32(R10)(BX*2), Y14
+	VMOVUPS      32(DX), Y15
+	VFMADD231PS  Y15, Y12, Y0
+	VFMADD231PS  Y15, Y13, Y4
+	VFMADD231PS  Y15, Y14, Y8
+	VMOVUPS      32(DX)(BX*1), Y15
+	VFMADD231PS  Y15, Y12, Y1
+	VFMADD231PS  Y15, Y13, Y5
+	VFMADD231PS  Y15, Y14, Y9
+	VMOVUPS      32(DX)(BX*2), Y15
+	VFMADD231PS  Y15, Y12, Y2
+	VFMADD231PS  Y15, Y13, Y6
+	VFMADD231PS  Y15, Y14, Y10
+	VMOVUPS      32(DX)(R8*1), Y15
+	VFMADD231PS  Y15, Y12, Y3
+	VFMADD231PS  Y15, Y13, Y7
+	VFMADD231PS  Y15, Y14, Y11
+	ADDQ         $0x00000040, R10
+	ADDQ         $0x00000040, DX
 	DECQ         R13
 	JNZ          row3
-	SUBQ         DI, BX
+	SUBQ         DI, DX
 	SUBQ         DI, R10
 	MOVQ         AX, R13
 	VUNPCKHPS    Y1, Y0, Y12
@@ -198,35 +236,33 @@ row3:
 	LEAQ         (SI)(SI*2), R13
 	SUBQ         R13, AX
 	ADDQ         $0x00000010, AX
-	LEAQ         (BX)(DI*4), BX
+	LEAQ         (DX)(BX*4), DX
 	DECQ         R9
 	JNZ          columns
 	VZEROUPPER
 	RET
 
-// func outerF32AVX2(d []float32, w int, x []float32, ldx int, g []float32, m int, rows int, next *byte, stride int)
+// func outerF32AVX2(d []float32, x []float32, g []float32, ld int, m int, rows int, next *byte, stride int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·outerF32AVX2(SB), NOSPLIT, $8-120
-	MOVQ w+24(FP), AX
+TEXT ·outerF32AVX2(SB), NOSPLIT, $0-112
+	MOVQ ld+72(FP), AX
 	SHLQ $0x02, AX
-	MOVQ ldx+56(FP), CX
+	MOVQ m+80(FP), CX
 	SHLQ $0x02, CX
-	MOVQ m+88(FP), DX
-	SHLQ $0x02, DX
-	MOVQ stride+112(FP), BX
-	LEAQ (AX)(AX*2), SI
-	XORQ DI, DI
+	MOVQ stride+104(FP), DX
+	LEAQ (AX)(AX*2), BX
+	XORQ SI, SI
 
 strip:
-	MOVQ d_base+0(FP), R8
-	MOVQ x_base+32(FP), R9
-	MOVQ next+104(FP), R10
-	ADDQ DI, R8
-	ADDQ DI, R9
-	ADDQ DI, R10
-	MOVQ g_base+64(FP), R11
-	MOVQ DX, R12
-	SHRQ $0x04, R12
+	MOVQ d_base+0(FP), DI
+	MOVQ x_base+24(FP), R8
+	MOVQ next+96(FP), R9
+	ADDQ SI, DI
+	ADDQ SI, R8
+	ADDQ SI, R9
+	MOVQ g_base+48(FP), R10
+	MOVQ CX, R11
+	SHRQ $0x04, R11
 
 columns:
 	VXORPS Y0, Y0, Y0
@@ -237,210 +273,213 @@ columns:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	MOVQ   rows+96(FP), R13
-	MOVQ   R9, R14
-	MOVQ   R11, R15
-	MOVQ   R10, BP
+	MOVQ   rows+88(FP), R12
+	MOVQ   R8, R13
+	MOVQ   R10, R14
+	MOVQ   R9, R15
 
 token:
-	VMOVUPS      (R14), Y8
-	VMOVUPS      32(R14), Y9
-	VBROADCASTSS (R15), Y10
+	VMOVUPS      (R13), Y8
+	VMOVUPS      32(R13), Y9
+	VBROADCASTSS (R14), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 4(R15), Y11
+	VBROADCASTSS 4(R14), Y11
 	VFMADD231PS  Y8, Y11, Y2
 	VFMADD231PS  Y9, Y11, Y3
-	VBROADCASTSS 8(R15), Y12
+	VBROADCASTSS 8(R14), Y12
 	VFMADD231PS  Y8, Y12, Y4
 	VFMADD231PS  Y9, Y12, Y5
-	VBROADCASTSS 12(R15), Y13
+	VBROADCASTSS 12(R14), Y13
 	VFMADD231PS  Y8, Y13, Y6
 	VFMADD231PS  Y9, Y13, Y7
-	PREFETCHT1   (BP)
-	ADDQ         BX, BP
-	ADDQ         CX, R14
+	PREFETCHT1   (R15)
 	ADDQ         DX, R15
-	DECQ         R13
-	JNZ          token
-	VADDPS       (R8), Y0, Y0
-	VMOVUPS      Y0, (R8)
-	VADDPS       32(R8), Y1, Y1
-	VMOVUPS      Y1, 32(R8)
-	VADDPS       (R8)(AX*1), Y2, Y2
-	VMOVUPS      Y2, (R8)(AX*1)
-	VADDPS       32(R8)(AX*1), Y3, Y3
-	VMOVUPS      Y3, 32(R8)(AX*1)
-	VADDPS       (R8)(AX*2), Y4, Y4
-	VMOVUPS      Y4, (R8)(AX*2)
-	VADDPS       32(R8)(AX*2), Y5, Y5
-	VMOVUPS      Y5, 32(R8)(AX*2)
-	VADDPS       (R8)(SI*1), Y6, Y6
-	VMOVUPS      Y6, (R8)(SI*1)
-	VADDPS       32(R8)(SI*1), Y7, Y7
-	VMOVUPS      Y7, 32(R8)(SI*1)
-	LEAQ         (R8)(AX*4), R8
-	ADDQ         $0x00000010, R11
-	ADDQ         $0x00000040, R10
+	ADDQ         AX, R13
+	ADDQ         CX, R14
 	DECQ         R12
+	JNZ          token
+	VADDPS       (DI), Y0, Y0
+	VMOVUPS      Y0, (DI)
+	VADDPS       32(DI), Y1, Y1
+	VMOVUPS      Y1, 32(DI)
+	VADDPS       (DI)(AX*1), Y2, Y2
+	VMOVUPS      Y2, (DI)(AX*1)
+	VADDPS       32(DI)(AX*1), Y3, Y3
+	VMOVUPS      Y3, 32(DI)(AX*1)
+	VADDPS       (DI)(AX*2), Y4, Y4
+	VMOVUPS      Y4, (DI)(AX*2)
+	VADDPS       32(DI)(AX*2), Y5, Y5
+	VMOVUPS      Y5, 32(DI)(AX*2)
+	VADDPS       (DI)(BX*1), Y6, Y6
+	VMOVUPS      Y6, (DI)(BX*1)
+	VADDPS       32(DI)(BX*1), Y7, Y7
+	VMOVUPS      Y7, 32(DI)(BX*1)
+	LEAQ         (DI)(AX*4), DI
+	ADDQ         $0x00000010, R10
+	ADDQ         $0x00000040, R9
+	DECQ         R11
 	JNZ          columns
-	ADDQ         $0x00000040, DI
-	CMPQ         DI, $0x00000100
+	ADDQ         $0x00000040, SI
+	CMPQ         SI, $0x00000100
 	JNE          strip
 	VZEROUPPER
 	RET
 
-// func expandF32AVX2(dst []float32, ldd int, x []float32, ldx int, b []float32, f []float32, g []float32, phi []float32, m int, w int, rows int)
+// func expandF32AVX2(dst []float32, ldd int, x []float32, b []float32, g []float32, phi []float32, ld int, m int, rows int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·expandF32AVX2(SB), NOSPLIT, $0-184
+TEXT ·expandF32AVX2(SB), NOSPLIT, $0-152
 	MOVQ dst_base+0(FP), AX
 	MOVQ ldd+24(FP), CX
 	SHLQ $0x02, CX
 	MOVQ x_base+32(FP), DX
-	MOVQ ldx+56(FP), BX
+	MOVQ ld+128(FP), BX
 	SHLQ $0x02, BX
-	MOVQ b_base+64(FP), SI
-	MOVQ f_base+88(FP), DI
-	MOVQ g_base+112(FP), R8
-	MOVQ m+160(FP), R9
-	SHLQ $0x02, R9
-	MOVQ w+168(FP), R10
-	SHLQ $0x02, R10
-	MOVQ rows+176(FP), R11
-	LEAQ (R9)(R9*2), R12
-	LEAQ (R8)(R12*1), R12
+	MOVQ b_base+56(FP), SI
+	MOVQ g_base+80(FP), DI
+	MOVQ m+136(FP), R8
+	SHLQ $0x02, R8
+	MOVQ rows+144(FP), R9
+	LEAQ (R8)(R8*2), R10
+	LEAQ (DI)(R10*1), R10
 
 rows:
-	XORQ R13, R13
+	XORQ R11, R11
 
 strip:
-	LEAQ         (DX)(R13*1), R14
-	LEAQ         (BX)(BX*2), R15
-	LEAQ         (R14)(R15*1), R15
+	LEAQ         (DX)(R11*1), R12
+	LEAQ         (BX)(BX*2), R13
+	LEAQ         (R12)(R13*1), R13
 	VBROADCASTSS (SI), Y12
-	VMULPS       (R14), Y12, Y0
-	VMULPS       32(R14), Y12, Y1
+	VMULPS       (R12), Y12, Y0
+	VMULPS       32(R12), Y12, Y1
 	VBROADCASTSS 4(SI), Y12
-	VMULPS       (R14)(BX*1), Y12, Y2
-	VMULPS       32(R14)(BX*1), Y12, Y3
+	VMULPS       (R12)(BX*1), Y12, Y2
+	VMULPS       32(R12)(BX*1), Y12, Y3
 	VBROADCASTSS 8(SI), Y12
-	VMULPS       (R14)(BX*2), Y12, Y4
-	VMULPS       32(R14)(BX*2), Y12, Y5
+	VMULPS       (R12)(BX*2), Y12, Y4
+	VMULPS       32(R12)(BX*2), Y12, Y5
 	VBROADCASTSS 12(SI), Y12
-	VMULPS       (R15), Y12, Y6
-	VMULPS       32(R15), Y12, Y7
+	VMULPS       (R13), Y12, Y6
+	VMULPS       32(R13), Y12, Y7
 	VBROADCASTSS 16(SI), Y12
-	VMULPS       (R15)(BX*1), Y12, Y8
-	VMULPS       32(R15)(BX*1), Y12, Y9
+	VMULPS       (R13)(BX*1), Y12, Y8
+	VMULPS       32(R13)(BX*1), Y12, Y9
 	VBROADCASTSS 20(SI), Y12
-	VMULPS       (R15)(BX*2), Y12, Y10
-	VMULPS       32(R15)(BX*2), Y12, Y11
-	LEAQ         (AX)(R13*1), R14
-	LEAQ         (CX)(CX*2), R15
-	LEAQ         (R14)(R15*1), R15
-	PREFETCHT0   (R14)
-	PREFETCHT0   (R14)(CX*1)
-	PREFETCHT0   (R14)(CX*2)
-	PREFETCHT0   (R15)
-	PREFETCHT0   (R15)(CX*1)
-	PREFETCHT0   (R15)(CX*2)
-	MOVQ         R9, R14
-	SHRQ         $0x02, R14
-	MOVQ         phi_base+136(FP), R15
-	LEAQ         (R15)(R13*1), R15
+	VMULPS       (R13)(BX*2), Y12, Y10
+	VMULPS       32(R13)(BX*2), Y12, Y11
+	LEAQ         (AX)(R11*1), R12
+	LEAQ         (CX)(CX*2), R13
+	LEAQ         (R12)(R13*1), R13
+	PREFETCHT0   (R12)
+	PREFETCHT0   (R12)(CX*1)
+	PREFETCHT0   (R12)(CX*2)
+	PREFETCHT0   (R13)
+	PREFETCHT0   (R13)(CX*1)
+	PREFETCHT0   (R13)(CX*2)
+	MOVQ         R8, R12
+	SHRQ         $0x02, R12
+	MOVQ         phi_base+104(FP), R13
+	LEAQ         (R13)(R11*1), R13
 
 column:
-	VMOVUPS      (R15), Y12
-	VMOVUPS      32(R15), Y13
-	VBROADCASTSS (R8), Y14
+	VMOVUPS      (R13), Y12
+	VMOVUPS      32(R13), Y13
+	VBROADCASTSS (DI), Y14
 	VFMADD231PS  Y12, Y14, Y0
 	VFMADD231PS  Y13, Y14, Y1
-	VBROADCASTSS (R8)(R9*1), Y15
+	VBROADCASTSS (DI)(R8*1), Y15
 	VFMADD231PS  Y12, Y15, Y2
 	VFMADD231PS  Y13, Y15, Y3
-	VBROADCASTSS (R8)(R9*2), Y14
+	VBROADCASTSS (DI)(R8*2), Y14
 	VFMADD231PS  Y12, Y14, Y4
 	VFMADD231PS  Y13, Y14, Y5
-	VBROADCASTSS (R12), Y15
+	VBROADCASTSS (R10), Y15
 	VFMADD231PS  Y12, Y15, Y6
 	VFMADD231PS  Y13, Y15, Y7
-	VBROADCASTSS (R12)(R9*1), Y14
+	VBROADCASTSS (R10)(R8*1), Y14
 	VFMADD231PS  Y12, Y14, Y8
 	VFMADD231PS  Y13, Y14, Y9
-	VBROADCASTSS (R12)(R9*2), Y15
+	VBROADCASTSS (R10)(R8*2), Y15
 	VFMADD231PS  Y12, Y15, Y10
 	VFMADD231PS  Y13, Y15, Y11
-	ADDQ         $0x00000004, R8
-	ADDQ         $0x00000004, R12
-	ADDQ         R10, R15
-	DECQ         R14
+	ADDQ         $0x00000004, DI
+	ADDQ         $0x00000004, R10
+	ADDQ         BX, R13
+	DECQ         R12
 	JNZ          column
-	SUBQ         R9, R8
-	SUBQ         R9, R12
-	LEAQ         (AX)(R13*1), R14
-	LEAQ         (CX)(CX*2), R15
-	LEAQ         (R14)(R15*1), R15
-	VBROADCASTSS (DI), Y12
-	VMULPS       Y12, Y0, Y0
-	VMOVUPS      Y0, (R14)
-	VMULPS       Y12, Y1, Y1
-	VMOVUPS      Y1, 32(R14)
-	VBROADCASTSS 4(DI), Y12
-	VMULPS       Y12, Y2, Y2
-	VMOVUPS      Y2, (R14)(CX*1)
-	VMULPS       Y12, Y3, Y3
-	VMOVUPS      Y3, 32(R14)(CX*1)
-	VBROADCASTSS 8(DI), Y12
-	VMULPS       Y12, Y4, Y4
-	VMOVUPS      Y4, (R14)(CX*2)
-	VMULPS       Y12, Y5, Y5
-	VMOVUPS      Y5, 32(R14)(CX*2)
-	VBROADCASTSS 12(DI), Y12
-	VMULPS       Y12, Y6, Y6
-	VMOVUPS      Y6, (R15)
-	VMULPS       Y12, Y7, Y7
-	VMOVUPS      Y7, 32(R15)
-	VBROADCASTSS 16(DI), Y12
-	VMULPS       Y12, Y8, Y8
-	VMOVUPS      Y8, (R15)(CX*1)
-	VMULPS       Y12, Y9, Y9
-	VMOVUPS      Y9, 32(R15)(CX*1)
-	VBROADCASTSS 20(DI), Y12
-	VMULPS       Y12, Y10, Y10
-	VMOVUPS      Y10, (R15)(CX*2)
-	VMULPS       Y12, Y11, Y11
-	VMOVUPS      Y11, 32(R15)(CX*2)
-	ADDQ         $0x00000040, R13
-	CMPQ         R13, $0x00000100
+	SUBQ         R8, DI
+	SUBQ         R8, R10
+	LEAQ         (AX)(R11*1), R12
+	LEAQ         (CX)(CX*2), R13
+	LEAQ         (R12)(R13*1), R13
+	VMOVUPS      Y0, (R12)
+	VMOVUPS      Y1, 32(R12)
+	VMOVUPS      Y2, (R12)(CX*1)
+	VMOVUPS      Y3, 32(R12)(CX*1)
+	VMOVUPS      Y4, (R12)(CX*2)
+	VMOVUPS      Y5, 32(R12)(CX*2)
+	VMOVUPS      Y6, (R13)
+	VMOVUPS      Y7, 32(R13)
+	VMOVUPS      Y8, (R13)(CX*1)
+	VMOVUPS      Y9, 32(R13)(CX*1)
+	VMOVUPS      Y10, (R13)(CX*2)
+	VMOVUPS      Y11, 32(R13)(CX*2)
+	ADDQ         $0x00000040, R11
+	CMPQ         R11, $0x00000100
 	JNE          strip
 	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         R9, R8
-	ADDQ         R9, R12
+	ADDQ         R8, DI
+	ADDQ         R8, R10
 	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         R9, R8
-	ADDQ         R9, R12
+	ADDQ         R8, DI
+	ADDQ         R8, R10
 	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         R9, R8
-	ADDQ         R9, R12
+	ADDQ         R8, DI
+	ADDQ         R8, R10
 	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         R9, R8
-	ADDQ         R9, R12
+	ADDQ         R8, DI
+	ADDQ         R8, R10
 	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         R9, R8
-	ADDQ         R9, R12
+	ADDQ         R8, DI
+	ADDQ         R8, R10
 	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         R9, R8
-	ADDQ         R9, R12
+	ADDQ         R8, DI
+	ADDQ         R8, R10
 	ADDQ         $0x00000018, SI
-	ADDQ         $0x00000018, DI
-	SUBQ         $0x00000006, R11
+	SUBQ         $0x00000006, R9
 	JNZ          rows
+	VZEROUPPER
+	RET
+
+// func addF32AVX2(dst []float32, src []float32)
+// Requires: AVX
+TEXT ·addF32AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst_base+0(FP), AX
+	MOVQ src_base+24(FP), CX
+	MOVQ src_len+32(FP), DX
+	SHRQ $0x04, DX
+	JZ   done
+
+step:
+	VMOVUPS (CX), Y0
+	VADDPS  (AX), Y0, Y0
+	VMOVUPS Y0, (AX)
+	VMOVUPS 32(CX), Y1
+	VADDPS  32(AX), Y1, Y1
+	VMOVUPS Y1, 32(AX)
+	ADDQ    $0x00000040, CX
+	ADDQ    $0x00000040, AX
+	DECQ    DX
+	JNZ     step
+
+done:
 	VZEROUPPER
 	RET
 
@@ -532,22 +571,22 @@ sum:
 	VZEROUPPER
 	RET
 
-// func dotF32AVX512(c []float32, x []float32, ldx int, phi []float32, m int, w int, next *byte, stride int)
+// func dotF32AVX512(c []float32, x []float32, phi []float32, ld int, m int, w int, next *byte, stride int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VL, MMX+
 TEXT ·dotF32AVX512(SB), NOSPLIT, $0-112
 	MOVQ c_base+0(FP), AX
 	MOVQ x_base+24(FP), CX
-	MOVQ ldx+48(FP), DX
-	SHLQ $0x02, DX
-	MOVQ phi_base+56(FP), BX
+	MOVQ phi_base+48(FP), DX
+	MOVQ ld+72(FP), BX
+	SHLQ $0x02, BX
 	MOVQ m+80(FP), SI
 	SHLQ $0x02, SI
 	MOVQ w+88(FP), DI
 	SHLQ $0x02, DI
-	LEAQ (DI)(DI*2), R8
+	LEAQ (BX)(BX*2), R8
 	MOVQ SI, R9
 	SHRQ $0x04, R9
-	LEAQ (DX)(DX*2), R10
+	LEAQ (BX)(BX*2), R10
 	LEAQ (CX)(R10*1), R10
 	MOVQ next+96(FP), R11
 	MOVQ stride+104(FP), R12
@@ -581,21 +620,21 @@ columns:
 	SHRQ   $0x06, R13
 
 row0:
-	VMOVUPS       (BX), Z24
-	VMOVUPS       (BX)(DI*1), Z25
-	VMOVUPS       (BX)(DI*2), Z26
-	VMOVUPS       (BX)(R8*1), Z27
+	VMOVUPS       (DX), Z24
+	VMOVUPS       (DX)(BX*1), Z25
+	VMOVUPS       (DX)(BX*2), Z26
+	VMOVUPS       (DX)(R8*1), Z27
 	VMOVUPS       (CX), Z28
 	VFMADD231PS   Z24, Z28, Z0
 	VFMADD231PS   Z25, Z28, Z1
 	VFMADD231PS   Z26, Z28, Z2
 	VFMADD231PS   Z27, Z28, Z3
-	VMOVUPS       (CX)(DX*1), Z29
+	VMOVUPS       (CX)(BX*1), Z29
 	VFMADD231PS   Z24, Z29, Z4
 	VFMADD231PS   Z25, Z29, Z5
 	VFMADD231PS   Z26, Z29, Z6
 	VFMADD231PS   Z27, Z29, Z7
-	VMOVUPS       (CX)(DX*2), Z30
+	VMOVUPS       (CX)(BX*2), Z30
 	VFMADD231PS   Z24, Z30, Z8
 	VFMADD231PS   Z25, Z30, Z9
 	VFMADD231PS   Z26, Z30, Z10
@@ -605,12 +644,12 @@ row0:
 	VFMADD231PS   Z25, Z31, Z13
 	VFMADD231PS   Z26, Z31, Z14
 	VFMADD231PS   Z27, Z31, Z15
-	VMOVUPS       (R10)(DX*1), Z28
+	VMOVUPS       (R10)(BX*1), Z28
 	VFMADD231PS   Z24, Z28, Z16
 	VFMADD231PS   Z25, Z28, Z17
 	VFMADD231PS   Z26, Z28, Z18
 	VFMADD231PS   Z27, Z28, Z19
-	VMOVUPS       (R10)(DX*2), Z29
+	VMOVUPS       (R10)(BX*2), Z29
 	VFMADD231PS   Z24, Z29, Z20
 	VFMADD231PS   Z25, Z29, Z21
 	VFMADD231PS   Z26, Z29, Z22
@@ -619,10 +658,10 @@ row0:
 	ADDQ          $0x00000040, R11
 	ADDQ          $0x00000040, CX
 	ADDQ          $0x00000040, R10
-	ADDQ          $0x00000040, BX
+	ADDQ          $0x00000040, DX
 	DECQ          R13
 	JNZ           row0
-	SUBQ          DI, BX
+	SUBQ          DI, DX
 	SUBQ          DI, R11
 	ADDQ          R12, R11
 	SUBQ          DI, CX
@@ -724,35 +763,33 @@ row0:
 	VADDPS        (R13), X20, X20
 	VMOVUPS       X20, (R13)
 	ADDQ          $0x00000010, AX
-	LEAQ          (BX)(DI*4), BX
+	LEAQ          (DX)(BX*4), DX
 	DECQ          R9
 	JNZ           columns
 	VZEROUPPER
 	RET
 
-// func outerF32AVX512(d []float32, w int, x []float32, ldx int, g []float32, m int, rows int, next *byte, stride int)
+// func outerF32AVX512(d []float32, x []float32, g []float32, ld int, m int, rows int, next *byte, stride int)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·outerF32AVX512(SB), NOSPLIT, $8-120
-	MOVQ w+24(FP), AX
+TEXT ·outerF32AVX512(SB), NOSPLIT, $0-112
+	MOVQ ld+72(FP), AX
 	SHLQ $0x02, AX
-	MOVQ ldx+56(FP), CX
+	MOVQ m+80(FP), CX
 	SHLQ $0x02, CX
-	MOVQ m+88(FP), DX
-	SHLQ $0x02, DX
-	MOVQ stride+112(FP), BX
-	LEAQ (AX)(AX*2), SI
-	XORQ DI, DI
+	MOVQ stride+104(FP), DX
+	LEAQ (AX)(AX*2), BX
+	XORQ SI, SI
 
 strip:
-	MOVQ d_base+0(FP), R8
-	MOVQ x_base+32(FP), R9
-	MOVQ next+104(FP), R10
-	ADDQ DI, R8
-	ADDQ DI, R9
-	ADDQ DI, R10
-	MOVQ g_base+64(FP), R11
-	MOVQ DX, R12
-	SHRQ $0x04, R12
+	MOVQ d_base+0(FP), DI
+	MOVQ x_base+24(FP), R8
+	MOVQ next+96(FP), R9
+	ADDQ SI, DI
+	ADDQ SI, R8
+	ADDQ SI, R9
+	MOVQ g_base+48(FP), R10
+	MOVQ CX, R11
+	SHRQ $0x04, R11
 
 columns:
 	VXORPS Z0, Z0, Z0
@@ -771,304 +808,292 @@ columns:
 	VXORPS Z13, Z13, Z13
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
-	MOVQ   rows+96(FP), R13
-	MOVQ   R9, R14
-	MOVQ   R11, R15
-	MOVQ   R10, BP
+	MOVQ   rows+88(FP), R12
+	MOVQ   R8, R13
+	MOVQ   R10, R14
+	MOVQ   R9, R15
 
 token:
-	VMOVUPS      (R14), Z16
-	VMOVUPS      64(R14), Z17
-	VMOVUPS      128(R14), Z18
-	VMOVUPS      192(R14), Z19
-	VBROADCASTSS (R15), Z20
+	VMOVUPS      (R13), Z16
+	VMOVUPS      64(R13), Z17
+	VMOVUPS      128(R13), Z18
+	VMOVUPS      192(R13), Z19
+	VBROADCASTSS (R14), Z20
 	VFMADD231PS  Z16, Z20, Z0
 	VFMADD231PS  Z17, Z20, Z1
 	VFMADD231PS  Z18, Z20, Z2
 	VFMADD231PS  Z19, Z20, Z3
-	VBROADCASTSS 4(R15), Z21
+	VBROADCASTSS 4(R14), Z21
 	VFMADD231PS  Z16, Z21, Z4
 	VFMADD231PS  Z17, Z21, Z5
 	VFMADD231PS  Z18, Z21, Z6
 	VFMADD231PS  Z19, Z21, Z7
-	VBROADCASTSS 8(R15), Z22
+	VBROADCASTSS 8(R14), Z22
 	VFMADD231PS  Z16, Z22, Z8
 	VFMADD231PS  Z17, Z22, Z9
 	VFMADD231PS  Z18, Z22, Z10
 	VFMADD231PS  Z19, Z22, Z11
-	VBROADCASTSS 12(R15), Z23
+	VBROADCASTSS 12(R14), Z23
 	VFMADD231PS  Z16, Z23, Z12
 	VFMADD231PS  Z17, Z23, Z13
 	VFMADD231PS  Z18, Z23, Z14
 	VFMADD231PS  Z19, Z23, Z15
-	PREFETCHT1   (BP)
-	ADDQ         BX, BP
-	ADDQ         CX, R14
+	PREFETCHT1   (R15)
 	ADDQ         DX, R15
-	DECQ         R13
-	JNZ          token
-	VADDPS       (R8), Z0, Z0
-	VMOVUPS      Z0, (R8)
-	VADDPS       64(R8), Z1, Z1
-	VMOVUPS      Z1, 64(R8)
-	VADDPS       128(R8), Z2, Z2
-	VMOVUPS      Z2, 128(R8)
-	VADDPS       192(R8), Z3, Z3
-	VMOVUPS      Z3, 192(R8)
-	VADDPS       (R8)(AX*1), Z4, Z4
-	VMOVUPS      Z4, (R8)(AX*1)
-	VADDPS       64(R8)(AX*1), Z5, Z5
-	VMOVUPS      Z5, 64(R8)(AX*1)
-	VADDPS       128(R8)(AX*1), Z6, Z6
-	VMOVUPS      Z6, 128(R8)(AX*1)
-	VADDPS       192(R8)(AX*1), Z7, Z7
-	VMOVUPS      Z7, 192(R8)(AX*1)
-	VADDPS       (R8)(AX*2), Z8, Z8
-	VMOVUPS      Z8, (R8)(AX*2)
-	VADDPS       64(R8)(AX*2), Z9, Z9
-	VMOVUPS      Z9, 64(R8)(AX*2)
-	VADDPS       128(R8)(AX*2), Z10, Z10
-	VMOVUPS      Z10, 128(R8)(AX*2)
-	VADDPS       192(R8)(AX*2), Z11, Z11
-	VMOVUPS      Z11, 192(R8)(AX*2)
-	VADDPS       (R8)(SI*1), Z12, Z12
-	VMOVUPS      Z12, (R8)(SI*1)
-	VADDPS       64(R8)(SI*1), Z13, Z13
-	VMOVUPS      Z13, 64(R8)(SI*1)
-	VADDPS       128(R8)(SI*1), Z14, Z14
-	VMOVUPS      Z14, 128(R8)(SI*1)
-	VADDPS       192(R8)(SI*1), Z15, Z15
-	VMOVUPS      Z15, 192(R8)(SI*1)
-	LEAQ         (R8)(AX*4), R8
-	ADDQ         $0x00000010, R11
-	ADDQ         $0x00000040, R10
+	ADDQ         AX, R13
+	ADDQ         CX, R14
 	DECQ         R12
+	JNZ          token
+	VADDPS       (DI), Z0, Z0
+	VMOVUPS      Z0, (DI)
+	VADDPS       64(DI), Z1, Z1
+	VMOVUPS      Z1, 64(DI)
+	VADDPS       128(DI), Z2, Z2
+	VMOVUPS      Z2, 128(DI)
+	VADDPS       192(DI), Z3, Z3
+	VMOVUPS      Z3, 192(DI)
+	VADDPS       (DI)(AX*1), Z4, Z4
+	VMOVUPS      Z4, (DI)(AX*1)
+	VADDPS       64(DI)(AX*1), Z5, Z5
+	VMOVUPS      Z5, 64(DI)(AX*1)
+	VADDPS       128(DI)(AX*1), Z6, Z6
+	VMOVUPS      Z6, 128(DI)(AX*1)
+	VADDPS       192(DI)(AX*1), Z7, Z7
+	VMOVUPS      Z7, 192(DI)(AX*1)
+	VADDPS       (DI)(AX*2), Z8, Z8
+	VMOVUPS      Z8, (DI)(AX*2)
+	VADDPS       64(DI)(AX*2), Z9, Z9
+	VMOVUPS      Z9, 64(DI)(AX*2)
+	VADDPS       128(DI)(AX*2), Z10, Z10
+	VMOVUPS      Z10, 128(DI)(AX*2)
+	VADDPS       192(DI)(AX*2), Z11, Z11
+	VMOVUPS      Z11, 192(DI)(AX*2)
+	VADDPS       (DI)(BX*1), Z12, Z12
+	VMOVUPS      Z12, (DI)(BX*1)
+	VADDPS       64(DI)(BX*1), Z13, Z13
+	VMOVUPS      Z13, 64(DI)(BX*1)
+	VADDPS       128(DI)(BX*1), Z14, Z14
+	VMOVUPS      Z14, 128(DI)(BX*1)
+	VADDPS       192(DI)(BX*1), Z15, Z15
+	VMOVUPS      Z15, 192(DI)(BX*1)
+	LEAQ         (DI)(AX*4), DI
+	ADDQ         $0x00000010, R10
+	ADDQ         $0x00000040, R9
+	DECQ         R11
 	JNZ          columns
-	ADDQ         $0x00000100, DI
-	CMPQ         DI, $0x00000100
+	ADDQ         $0x00000100, SI
+	CMPQ         SI, $0x00000100
 	JNE          strip
 	VZEROUPPER
 	RET
 
-// func expandF32AVX512(dst []float32, ldd int, x []float32, ldx int, b []float32, f []float32, g []float32, phi []float32, m int, w int, rows int)
+// func expandF32AVX512(dst []float32, ldd int, x []float32, b []float32, g []float32, phi []float32, ld int, m int, rows int)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·expandF32AVX512(SB), NOSPLIT, $0-184
+TEXT ·expandF32AVX512(SB), NOSPLIT, $0-152
 	MOVQ dst_base+0(FP), AX
 	MOVQ ldd+24(FP), CX
 	SHLQ $0x02, CX
 	MOVQ x_base+32(FP), DX
-	MOVQ ldx+56(FP), BX
+	MOVQ ld+128(FP), BX
 	SHLQ $0x02, BX
-	MOVQ b_base+64(FP), SI
-	MOVQ f_base+88(FP), DI
-	MOVQ g_base+112(FP), R8
-	MOVQ m+160(FP), R9
-	SHLQ $0x02, R9
-	MOVQ w+168(FP), R10
-	SHLQ $0x02, R10
-	MOVQ rows+176(FP), R11
-	LEAQ (R9)(R9*2), R12
-	LEAQ (R8)(R12*1), R12
+	MOVQ b_base+56(FP), SI
+	MOVQ g_base+80(FP), DI
+	MOVQ m+136(FP), R8
+	SHLQ $0x02, R8
+	MOVQ rows+144(FP), R9
+	LEAQ (R8)(R8*2), R10
+	LEAQ (DI)(R10*1), R10
 
 rows:
-	XORQ R13, R13
+	XORQ R11, R11
 
 strip:
-	LEAQ         (DX)(R13*1), R14
-	LEAQ         (BX)(BX*2), R15
-	LEAQ         (R14)(R15*1), R15
+	LEAQ         (DX)(R11*1), R12
+	LEAQ         (BX)(BX*2), R13
+	LEAQ         (R12)(R13*1), R13
 	VBROADCASTSS (SI), Z24
-	VMULPS       (R14), Z24, Z0
-	VMULPS       64(R14), Z24, Z1
-	VMULPS       128(R14), Z24, Z2
-	VMULPS       192(R14), Z24, Z3
+	VMULPS       (R12), Z24, Z0
+	VMULPS       64(R12), Z24, Z1
+	VMULPS       128(R12), Z24, Z2
+	VMULPS       192(R12), Z24, Z3
 	VBROADCASTSS 4(SI), Z24
-	VMULPS       (R14)(BX*1), Z24, Z4
-	VMULPS       64(R14)(BX*1), Z24, Z5
-	VMULPS       128(R14)(BX*1), Z24, Z6
-	VMULPS       192(R14)(BX*1), Z24, Z7
+	VMULPS       (R12)(BX*1), Z24, Z4
+	VMULPS       64(R12)(BX*1), Z24, Z5
+	VMULPS       128(R12)(BX*1), Z24, Z6
+	VMULPS       192(R12)(BX*1), Z24, Z7
 	VBROADCASTSS 8(SI), Z24
-	VMULPS       (R14)(BX*2), Z24, Z8
-	VMULPS       64(R14)(BX*2), Z24, Z9
-	VMULPS       128(R14)(BX*2), Z24, Z10
-	VMULPS       192(R14)(BX*2), Z24, Z11
+	VMULPS       (R12)(BX*2), Z24, Z8
+	VMULPS       64(R12)(BX*2), Z24, Z9
+	VMULPS       128(R12)(BX*2), Z24, Z10
+	VMULPS       192(R12)(BX*2), Z24, Z11
 	VBROADCASTSS 12(SI), Z24
-	VMULPS       (R15), Z24, Z12
-	VMULPS       64(R15), Z24, Z13
-	VMULPS       128(R15), Z24, Z14
-	VMULPS       192(R15), Z24, Z15
+	VMULPS       (R13), Z24, Z12
+	VMULPS       64(R13), Z24, Z13
+	VMULPS       128(R13), Z24, Z14
+	VMULPS       192(R13), Z24, Z15
 	VBROADCASTSS 16(SI), Z24
-	VMULPS       (R15)(BX*1), Z24, Z16
-	VMULPS       64(R15)(BX*1), Z24, Z17
-	VMULPS       128(R15)(BX*1), Z24, Z18
-	VMULPS       192(R15)(BX*1), Z24, Z19
+	VMULPS       (R13)(BX*1), Z24, Z16
+	VMULPS       64(R13)(BX*1), Z24, Z17
+	VMULPS       128(R13)(BX*1), Z24, Z18
+	VMULPS       192(R13)(BX*1), Z24, Z19
 	VBROADCASTSS 20(SI), Z24
-	VMULPS       (R15)(BX*2), Z24, Z20
-	VMULPS       64(R15)(BX*2), Z24, Z21
-	VMULPS       128(R15)(BX*2), Z24, Z22
-	VMULPS       192(R15)(BX*2), Z24, Z23
-	LEAQ         (AX)(R13*1), R14
-	LEAQ         (CX)(CX*2), R15
-	LEAQ         (R14)(R15*1), R15
-	PREFETCHT0   (R14)
-	PREFETCHT0   64(R14)
-	PREFETCHT0   128(R14)
-	PREFETCHT0   192(R14)
-	PREFETCHT0   (R14)(CX*1)
-	PREFETCHT0   64(R14)(CX*1)
-	PREFETCHT0   128(R14)(CX*1)
-	PREFETCHT0   192(R14)(CX*1)
-	PREFETCHT0   (R14)(CX*2)
-	PREFETCHT0   64(R14)(CX*2)
-	PREFETCHT0   128(R14)(CX*2)
-	PREFETCHT0   192(R14)(CX*2)
-	PREFETCHT0   (R15)
-	PREFETCHT0   64(R15)
-	PREFETCHT0   128(R15)
-	PREFETCHT0   192(R15)
-	PREFETCHT0   (R15)(CX*1)
-	PREFETCHT0   64(R15)(CX*1)
-	PREFETCHT0   128(R15)(CX*1)
-	PREFETCHT0   192(R15)(CX*1)
-	PREFETCHT0   (R15)(CX*2)
-	PREFETCHT0   64(R15)(CX*2)
-	PREFETCHT0   128(R15)(CX*2)
-	PREFETCHT0   192(R15)(CX*2)
-	MOVQ         R9, R14
-	SHRQ         $0x02, R14
-	MOVQ         phi_base+136(FP), R15
-	LEAQ         (R15)(R13*1), R15
+	VMULPS       (R13)(BX*2), Z24, Z20
+	VMULPS       64(R13)(BX*2), Z24, Z21
+	VMULPS       128(R13)(BX*2), Z24, Z22
+	VMULPS       192(R13)(BX*2), Z24, Z23
+	LEAQ         (AX)(R11*1), R12
+	LEAQ         (CX)(CX*2), R13
+	LEAQ         (R12)(R13*1), R13
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	PREFETCHT0   128(R12)
+	PREFETCHT0   192(R12)
+	PREFETCHT0   (R12)(CX*1)
+	PREFETCHT0   64(R12)(CX*1)
+	PREFETCHT0   128(R12)(CX*1)
+	PREFETCHT0   192(R12)(CX*1)
+	PREFETCHT0   (R12)(CX*2)
+	PREFETCHT0   64(R12)(CX*2)
+	PREFETCHT0   128(R12)(CX*2)
+	PREFETCHT0   192(R12)(CX*2)
+	PREFETCHT0   (R13)
+	PREFETCHT0   64(R13)
+	PREFETCHT0   128(R13)
+	PREFETCHT0   192(R13)
+	PREFETCHT0   (R13)(CX*1)
+	PREFETCHT0   64(R13)(CX*1)
+	PREFETCHT0   128(R13)(CX*1)
+	PREFETCHT0   192(R13)(CX*1)
+	PREFETCHT0   (R13)(CX*2)
+	PREFETCHT0   64(R13)(CX*2)
+	PREFETCHT0   128(R13)(CX*2)
+	PREFETCHT0   192(R13)(CX*2)
+	MOVQ         R8, R12
+	SHRQ         $0x02, R12
+	MOVQ         phi_base+104(FP), R13
+	LEAQ         (R13)(R11*1), R13
 
 column:
-	VMOVUPS      (R15), Z24
-	VMOVUPS      64(R15), Z25
-	VMOVUPS      128(R15), Z26
-	VMOVUPS      192(R15), Z27
-	VBROADCASTSS (R8), Z28
+	VMOVUPS      (R13), Z24
+	VMOVUPS      64(R13), Z25
+	VMOVUPS      128(R13), Z26
+	VMOVUPS      192(R13), Z27
+	VBROADCASTSS (DI), Z28
 	VFMADD231PS  Z24, Z28, Z0
 	VFMADD231PS  Z25, Z28, Z1
 	VFMADD231PS  Z26, Z28, Z2
 	VFMADD231PS  Z27, Z28, Z3
-	VBROADCASTSS (R8)(R9*1), Z29
+	VBROADCASTSS (DI)(R8*1), Z29
 	VFMADD231PS  Z24, Z29, Z4
 	VFMADD231PS  Z25, Z29, Z5
 	VFMADD231PS  Z26, Z29, Z6
 	VFMADD231PS  Z27, Z29, Z7
-	VBROADCASTSS (R8)(R9*2), Z30
+	VBROADCASTSS (DI)(R8*2), Z30
 	VFMADD231PS  Z24, Z30, Z8
 	VFMADD231PS  Z25, Z30, Z9
 	VFMADD231PS  Z26, Z30, Z10
 	VFMADD231PS  Z27, Z30, Z11
-	VBROADCASTSS (R12), Z31
+	VBROADCASTSS (R10), Z31
 	VFMADD231PS  Z24, Z31, Z12
 	VFMADD231PS  Z25, Z31, Z13
 	VFMADD231PS  Z26, Z31, Z14
 	VFMADD231PS  Z27, Z31, Z15
-	VBROADCASTSS (R12)(R9*1), Z28
+	VBROADCASTSS (R10)(R8*1), Z28
 	VFMADD231PS  Z24, Z28, Z16
 	VFMADD231PS  Z25, Z28, Z17
 	VFMADD231PS  Z26, Z28, Z18
 	VFMADD231PS  Z27, Z28, Z19
-	VBROADCASTSS (R12)(R9*2), Z29
+	VBROADCASTSS (R10)(R8*2), Z29
 	VFMADD231PS  Z24, Z29, Z20
 	VFMADD231PS  Z25, Z29, Z21
 	VFMADD231PS  Z26, Z29, Z22
 	VFMADD231PS  Z27, Z29, Z23
-	ADDQ         $0x00000004, R8
-	ADDQ         $0x00000004, R12
-	ADDQ         R10, R15
-	DECQ         R14
+	ADDQ         $0x00000004, DI
+	ADDQ         $0x00000004, R10
+	ADDQ         BX, R13
+	DECQ         R12
 	JNZ          column
-	SUBQ         R9, R8
-	SUBQ         R9, R12
-	LEAQ         (AX)(R13*1), R14
-	LEAQ         (CX)(CX*2), R15
-	LEAQ         (R14)(R15*1), R15
-	VBROADCASTSS (DI), Z24
-	VMULPS       Z24, Z0, Z0
-	VMOVUPS      Z0, (R14)
-	VMULPS       Z24, Z1, Z1
-	VMOVUPS      Z1, 64(R14)
-	VMULPS       Z24, Z2, Z2
-	VMOVUPS      Z2, 128(R14)
-	VMULPS       Z24, Z3, Z3
-	VMOVUPS      Z3, 192(R14)
-	VBROADCASTSS 4(DI), Z24
-	VMULPS       Z24, Z4, Z4
-	VMOVUPS      Z4, (R14)(CX*1)
-	VMULPS       Z24, Z5, Z5
-	VMOVUPS      Z5, 64(R14)(CX*1)
-	VMULPS       Z24, Z6, Z6
-	VMOVUPS      Z6, 128(R14)(CX*1)
-	VMULPS       Z24, Z7, Z7
-	VMOVUPS      Z7, 192(R14)(CX*1)
-	VBROADCASTSS 8(DI), Z24
-	VMULPS       Z24, Z8, Z8
-	VMOVUPS      Z8, (R14)(CX*2)
-	VMULPS       Z24, Z9, Z9
-	VMOVUPS      Z9, 64(R14)(CX*2)
-	VMULPS       Z24, Z10, Z10
-	VMOVUPS      Z10, 128(R14)(CX*2)
-	VMULPS       Z24, Z11, Z11
-	VMOVUPS      Z11, 192(R14)(CX*2)
-	VBROADCASTSS 12(DI), Z24
-	VMULPS       Z24, Z12, Z12
-	VMOVUPS      Z12, (R15)
-	VMULPS       Z24, Z13, Z13
-	VMOVUPS      Z13, 64(R15)
-	VMULPS       Z24, Z14, Z14
-	VMOVUPS      Z14, 128(R15)
-	VMULPS       Z24, Z15, Z15
-	VMOVUPS      Z15, 192(R15)
-	VBROADCASTSS 16(DI), Z24
-	VMULPS       Z24, Z16, Z16
-	VMOVUPS      Z16, (R15)(CX*1)
-	VMULPS       Z24, Z17, Z17
-	VMOVUPS      Z17, 64(R15)(CX*1)
-	VMULPS       Z24, Z18, Z18
-	VMOVUPS      Z18, 128(R15)(CX*1)
-	VMULPS       Z24, Z19, Z19
-	VMOVUPS      Z19, 192(R15)(CX*1)
-	VBROADCASTSS 20(DI), Z24
-	VMULPS       Z24, Z20, Z20
-	VMOVUPS      Z20, (R15)(CX*2)
-	VMULPS       Z24, Z21, Z21
-	VMOVUPS      Z21, 64(R15)(CX*2)
-	VMULPS       Z24, Z22, Z22
-	VMOVUPS      Z22, 128(R15)(CX*2)
-	VMULPS       Z24, Z23, Z23
-	VMOVUPS      Z23, 192(R15)(CX*2)
-	ADDQ         $0x00000100, R13
-	CMPQ         R13, $0x00000100
+	SUBQ         R8, DI
+	SUBQ         R8, R10
+	LEAQ         (AX)(R11*1), R12
+	LEAQ         (CX)(CX*2), R13
+	LEAQ         (R12)(R13*1), R13
+	VMOVUPS      Z0, (R12)
+	VMOVUPS      Z1, 64(R12)
+	VMOVUPS      Z2, 128(R12)
+	VMOVUPS      Z3, 192(R12)
+	VMOVUPS      Z4, (R12)(CX*1)
+	VMOVUPS      Z5, 64(R12)(CX*1)
+	VMOVUPS      Z6, 128(R12)(CX*1)
+	VMOVUPS      Z7, 192(R12)(CX*1)
+	VMOVUPS      Z8, (R12)(CX*2)
+	VMOVUPS      Z9, 64(R12)(CX*2)
+	VMOVUPS      Z10, 128(R12)(CX*2)
+	VMOVUPS      Z11, 192(R12)(CX*2)
+	VMOVUPS      Z12, (R13)
+	VMOVUPS      Z13, 64(R13)
+	VMOVUPS      Z14, 128(R13)
+	VMOVUPS      Z15, 192(R13)
+	VMOVUPS      Z16, (R13)(CX*1)
+	VMOVUPS      Z17, 64(R13)(CX*1)
+	VMOVUPS      Z18, 128(R13)(CX*1)
+	VMOVUPS      Z19, 192(R13)(CX*1)
+	VMOVUPS      Z20, (R13)(CX*2)
+	VMOVUPS      Z21, 64(R13)(CX*2)
+	VMOVUPS      Z22, 128(R13)(CX*2)
+	VMOVUPS      Z23, 192(R13)(CX*2)
+	ADDQ         $0x00000100, R11
+	CMPQ         R11, $0x00000100
 	JNE          strip
 	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         R9, R8
-	ADDQ         R9, R12
+	ADDQ         R8, DI
+	ADDQ         R8, R10
 	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         R9, R8
-	ADDQ         R9, R12
+	ADDQ         R8, DI
+	ADDQ         R8, R10
 	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         R9, R8
-	ADDQ         R9, R12
+	ADDQ         R8, DI
+	ADDQ         R8, R10
 	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         R9, R8
-	ADDQ         R9, R12
+	ADDQ         R8, DI
+	ADDQ         R8, R10
 	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         R9, R8
-	ADDQ         R9, R12
+	ADDQ         R8, DI
+	ADDQ         R8, R10
 	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         R9, R8
-	ADDQ         R9, R12
+	ADDQ         R8, DI
+	ADDQ         R8, R10
 	ADDQ         $0x00000018, SI
-	ADDQ         $0x00000018, DI
-	SUBQ         $0x00000006, R11
+	SUBQ         $0x00000006, R9
 	JNZ          rows
+	VZEROUPPER
+	RET
+
+// func addF32AVX512(dst []float32, src []float32)
+// Requires: AVX, AVX512F
+TEXT ·addF32AVX512(SB), NOSPLIT, $0-48
+	MOVQ dst_base+0(FP), AX
+	MOVQ src_base+24(FP), CX
+	MOVQ src_len+32(FP), DX
+	SHRQ $0x04, DX
+	JZ   done
+
+step:
+	VMOVUPS (CX), Z0
+	VADDPS  (AX), Z0, Z0
+	VMOVUPS Z0, (AX)
+	ADDQ    $0x00000040, CX
+	ADDQ    $0x00000040, AX
+	DECQ    DX
+	JNZ     step
+
+done:
 	VZEROUPPER
 	RET
 
@@ -1247,22 +1272,22 @@ across:
 	VZEROUPPER
 	RET
 
-// func dotF64AVX2(c []float64, x []float64, ldx int, phi []float64, m int, w int, next *byte, stride int)
+// func dotF64AVX2(c []float64, x []float64, phi []float64, ld int, m int, w int, next *byte, stride int)
 // Requires: AVX, FMA3, MMX+
 TEXT ·dotF64AVX2(SB), NOSPLIT, $0-112
 	MOVQ c_base+0(FP), AX
 	MOVQ x_base+24(FP), CX
-	MOVQ ldx+48(FP), DX
-	SHLQ $0x03, DX
-	MOVQ phi_base+56(FP), BX
+	MOVQ phi_base+48(FP), DX
+	MOVQ ld+72(FP), BX
+	SHLQ $0x03, BX
 	MOVQ m+80(FP), SI
 	SHLQ $0x03, SI
 	MOVQ w+88(FP), DI
 	SHLQ $0x03, DI
-	LEAQ (DI)(DI*2), R8
+	LEAQ (BX)(BX*2), R8
 	MOVQ SI, R9
 	SHRQ $0x05, R9
-	LEAQ (DX)(DX*2), R10
+	LEAQ (BX)(BX*2), R10
 	LEAQ (CX)(R10*1), R10
 	MOVQ next+96(FP), R11
 	MOVQ stride+104(FP), R12
@@ -1281,35 +1306,54 @@ columns:
 	VXORPD Y10, Y10, Y10
 	VXORPD Y11, Y11, Y11
 	MOVQ   DI, R13
-	SHRQ   $0x05, R13
+	SHRQ   $0x06, R13
 
 row0:
 	VMOVUPD     (CX), Y12
-	VMOVUPD     (CX)(DX*1), Y13
-	VMOVUPD     (CX)(DX*2), Y14
-	VMOVUPD     (BX), Y15
+	VMOVUPD     (CX)(BX*1), Y13
+	VMOVUPD     (CX)(BX*2), Y14
+	VMOVUPD     (DX), Y15
 	VFMADD231PD Y15, Y12, Y0
 	VFMADD231PD Y15, Y13, Y4
 	VFMADD231PD Y15, Y14, Y8
-	VMOVUPD     (BX)(DI*1), Y15
+	VMOVUPD     (DX)(BX*1), Y15
 	VFMADD231PD Y15, Y12, Y1
 	VFMADD231PD Y15, Y13, Y5
 	VFMADD231PD Y15, Y14, Y9
-	VMOVUPD     (BX)(DI*2), Y15
+	VMOVUPD     (DX)(BX*2), Y15
 	VFMADD231PD Y15, Y12, Y2
 	VFMADD231PD Y15, Y13, Y6
 	VFMADD231PD Y15, Y14, Y10
-	VMOVUPD     (BX)(R8*1), Y15
+	VMOVUPD     (DX)(R8*1), Y15
+	VFMADD231PD Y15, Y12, Y3
+	VFMADD231PD Y15, Y13, Y7
+	VFMADD231PD Y15, Y14, Y11
+	VMOVUPD     32(CX), Y12
+	VMOVUPD     32(CX)(BX*1), Y13
+	VMOVUPD     32(CX)(BX*2), Y14
+	VMOVUPD     32(DX), Y15
+	VFMADD231PD Y15, Y12, Y0
+	VFMADD231PD Y15, Y13, Y4
+	VFMADD231PD Y15, Y14, Y8
+	VMOVUPD     32(DX)(BX*1), Y15
+	VFMADD231PD Y15, Y12, Y1
+	VFMADD231PD Y15, Y13, Y5
+	VFMADD231PD Y15, Y14, Y9
+	VMOVUPD     32(DX)(BX*2), Y15
+	VFMADD231PD Y15, Y12, Y2
+	VFMADD231PD Y15, Y13, Y6
+	VFMADD231PD Y15, Y14, Y10
+	VMOVUPD     32(DX)(R8*1), Y15
 	VFMADD231PD Y15, Y12, Y3
 	VFMADD231PD Y15, Y13, Y7
 	VFMADD231PD Y15, Y14, Y11
 	PREFETCHT1  (R11)
-	ADDQ        $0x00000020, R11
-	ADDQ        $0x00000020, CX
-	ADDQ        $0x00000020, BX
+	ADDQ        $0x00000040, R11
+	ADDQ        $0x00000040, CX
+	ADDQ        $0x00000040, DX
 	DECQ        R13
 	JNZ         row0
-	SUBQ        DI, BX
+	SUBQ        DI, DX
 	SUBQ        DI, R11
 	ADDQ        R12, R11
 	SUBQ        DI, CX
@@ -1364,33 +1408,52 @@ row0:
 	VXORPD Y10, Y10, Y10
 	VXORPD Y11, Y11, Y11
 	MOVQ   DI, R13
-	SHRQ   $0x05, R13
+	SHRQ   $0x06, R13
 
 row3:
 	VMOVUPD     (R10), Y12
-	VMOVUPD     (R10)(DX*1), Y13
-	VMOVUPD     (R10)(DX*2), Y14
-	VMOVUPD     (BX), Y15
+	VMOVUPD     (R10)(BX*1), Y13
+	VMOVUPD     (R10)(BX*2), Y14
+	VMOVUPD     (DX), Y15
 	VFMADD231PD Y15, Y12, Y0
 	VFMADD231PD Y15, Y13, Y4
 	VFMADD231PD Y15, Y14, Y8
-	VMOVUPD     (BX)(DI*1), Y15
+	VMOVUPD     (DX)(BX*1), Y15
 	VFMADD231PD Y15, Y12, Y1
 	VFMADD231PD Y15, Y13, Y5
 	VFMADD231PD Y15, Y14, Y9
-	VMOVUPD     (BX)(DI*2), Y15
+	VMOVUPD     (DX)(BX*2), Y15
 	VFMADD231PD Y15, Y12, Y2
 	VFMADD231PD Y15, Y13, Y6
 	VFMADD231PD Y15, Y14, Y10
-	VMOVUPD     (BX)(R8*1), Y15
+	VMOVUPD     (DX)(R8*1), Y15
 	VFMADD231PD Y15, Y12, Y3
 	VFMADD231PD Y15, Y13, Y7
 	VFMADD231PD Y15, Y14, Y11
-	ADDQ        $0x00000020, R10
-	ADDQ        $0x00000020, BX
+	VMOVUPD     32(R10), Y12
+	VMOVUPD     32(R10)(BX*1), Y13
+	VMOVUPD     32(R10)(BX*2), Y14
+	VMOVUPD     32(DX), Y15
+	VFMADD231PD Y15, Y12, Y0
+	VFMADD231PD Y15, Y13, Y4
+	VFMADD231PD Y15, Y14, Y8
+	VMOVUPD     32(DX)(BX*1), Y15
+	VFMADD231PD Y15, Y12, Y1
+	VFMADD231PD Y15, Y13, Y5
+	VFMADD231PD Y15, Y14, Y9
+	VMOVUPD     32(DX)(BX*2), Y15
+	VFMADD231PD Y15, Y12, Y2
+	VFMADD231PD Y15, Y13, Y6
+	VFMADD231PD Y15, Y14, Y10
+	VMOVUPD     32(DX)(R8*1), Y15
+	VFMADD231PD Y15, Y12, Y3
+	VFMADD231PD Y15, Y13, Y7
+	VFMADD231PD Y15, Y14, Y11
+	ADDQ        $0x00000040, R10
+	ADDQ        $0x00000040, DX
 	DECQ        R13
 	JNZ         row3
-	SUBQ        DI, BX
+	SUBQ        DI, DX
 	SUBQ        DI, R10
 	MOVQ        AX, R13
 	VUNPCKHPD   Y1, Y0, Y12
@@ -1431,35 +1494,33 @@ row3:
 	LEAQ        (SI)(SI*2), R13
 	SUBQ        R13, AX
 	ADDQ        $0x00000020, AX
-	LEAQ        (BX)(DI*4), BX
+	LEAQ        (DX)(BX*4), DX
 	DECQ        R9
 	JNZ         columns
 	VZEROUPPER
 	RET
 
-// func outerF64AVX2(d []float64, w int, x []float64, ldx int, g []float64, m int, rows int, next *byte, stride int)
+// func outerF64AVX2(d []float64, x []float64, g []float64, ld int, m int, rows int, next *byte, stride int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·outerF64AVX2(SB), NOSPLIT, $8-120
-	MOVQ w+24(FP), AX
+TEXT ·outerF64AVX2(SB), NOSPLIT, $0-112
+	MOVQ ld+72(FP), AX
 	SHLQ $0x03, AX
-	MOVQ ldx+56(FP), CX
+	MOVQ m+80(FP), CX
 	SHLQ $0x03, CX
-	MOVQ m+88(FP), DX
-	SHLQ $0x03, DX
-	MOVQ stride+112(FP), BX
-	LEAQ (AX)(AX*2), SI
-	XORQ DI, DI
+	MOVQ stride+104(FP), DX
+	LEAQ (AX)(AX*2), BX
+	XORQ SI, SI
 
 strip:
-	MOVQ d_base+0(FP), R8
-	MOVQ x_base+32(FP), R9
-	MOVQ next+104(FP), R10
-	ADDQ DI, R8
-	ADDQ DI, R9
-	ADDQ DI, R10
-	MOVQ g_base+64(FP), R11
-	MOVQ DX, R12
-	SHRQ $0x05, R12
+	MOVQ d_base+0(FP), DI
+	MOVQ x_base+24(FP), R8
+	MOVQ next+96(FP), R9
+	ADDQ SI, DI
+	ADDQ SI, R8
+	ADDQ SI, R9
+	MOVQ g_base+48(FP), R10
+	MOVQ CX, R11
+	SHRQ $0x05, R11
 
 columns:
 	VXORPD Y0, Y0, Y0
@@ -1470,210 +1531,219 @@ columns:
 	VXORPD Y5, Y5, Y5
 	VXORPD Y6, Y6, Y6
 	VXORPD Y7, Y7, Y7
-	MOVQ   rows+96(FP), R13
-	MOVQ   R9, R14
-	MOVQ   R11, R15
-	MOVQ   R10, BP
+	MOVQ   rows+88(FP), R12
+	MOVQ   R8, R13
+	MOVQ   R10, R14
+	MOVQ   R9, R15
 
 token:
-	VMOVUPD      (R14), Y8
-	VMOVUPD      32(R14), Y9
-	VBROADCASTSD (R15), Y10
+	VMOVUPD      (R13), Y8
+	VMOVUPD      32(R13), Y9
+	VBROADCASTSD (R14), Y10
 	VFMADD231PD  Y8, Y10, Y0
 	VFMADD231PD  Y9, Y10, Y1
-	VBROADCASTSD 8(R15), Y11
+	VBROADCASTSD 8(R14), Y11
 	VFMADD231PD  Y8, Y11, Y2
 	VFMADD231PD  Y9, Y11, Y3
-	VBROADCASTSD 16(R15), Y12
+	VBROADCASTSD 16(R14), Y12
 	VFMADD231PD  Y8, Y12, Y4
 	VFMADD231PD  Y9, Y12, Y5
-	VBROADCASTSD 24(R15), Y13
+	VBROADCASTSD 24(R14), Y13
 	VFMADD231PD  Y8, Y13, Y6
 	VFMADD231PD  Y9, Y13, Y7
-	PREFETCHT1   (BP)
-	ADDQ         BX, BP
-	ADDQ         CX, R14
+	PREFETCHT1   (R15)
 	ADDQ         DX, R15
-	DECQ         R13
-	JNZ          token
-	VADDPD       (R8), Y0, Y0
-	VMOVUPD      Y0, (R8)
-	VADDPD       32(R8), Y1, Y1
-	VMOVUPD      Y1, 32(R8)
-	VADDPD       (R8)(AX*1), Y2, Y2
-	VMOVUPD      Y2, (R8)(AX*1)
-	VADDPD       32(R8)(AX*1), Y3, Y3
-	VMOVUPD      Y3, 32(R8)(AX*1)
-	VADDPD       (R8)(AX*2), Y4, Y4
-	VMOVUPD      Y4, (R8)(AX*2)
-	VADDPD       32(R8)(AX*2), Y5, Y5
-	VMOVUPD      Y5, 32(R8)(AX*2)
-	VADDPD       (R8)(SI*1), Y6, Y6
-	VMOVUPD      Y6, (R8)(SI*1)
-	VADDPD       32(R8)(SI*1), Y7, Y7
-	VMOVUPD      Y7, 32(R8)(SI*1)
-	LEAQ         (R8)(AX*4), R8
-	ADDQ         $0x00000020, R11
-	ADDQ         $0x00000040, R10
+	ADDQ         AX, R13
+	ADDQ         CX, R14
 	DECQ         R12
+	JNZ          token
+	VADDPD       (DI), Y0, Y0
+	VMOVUPD      Y0, (DI)
+	VADDPD       32(DI), Y1, Y1
+	VMOVUPD      Y1, 32(DI)
+	VADDPD       (DI)(AX*1), Y2, Y2
+	VMOVUPD      Y2, (DI)(AX*1)
+	VADDPD       32(DI)(AX*1), Y3, Y3
+	VMOVUPD      Y3, 32(DI)(AX*1)
+	VADDPD       (DI)(AX*2), Y4, Y4
+	VMOVUPD      Y4, (DI)(AX*2)
+	VADDPD       32(DI)(AX*2), Y5, Y5
+	VMOVUPD      Y5, 32(DI)(AX*2)
+	VADDPD       (DI)(BX*1), Y6, Y6
+	VMOVUPD      Y6, (DI)(BX*1)
+	VADDPD       32(DI)(BX*1), Y7, Y7
+	VMOVUPD      Y7, 32(DI)(BX*1)
+	LEAQ         (DI)(AX*4), DI
+	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000040, R9
+	DECQ         R11
 	JNZ          columns
-	ADDQ         $0x00000040, DI
-	CMPQ         DI, $0x00000200
+	ADDQ         $0x00000040, SI
+	CMPQ         SI, $0x00000200
 	JNE          strip
 	VZEROUPPER
 	RET
 
-// func expandF64AVX2(dst []float64, ldd int, x []float64, ldx int, b []float64, f []float64, g []float64, phi []float64, m int, w int, rows int)
+// func expandF64AVX2(dst []float64, ldd int, x []float64, b []float64, g []float64, phi []float64, ld int, m int, rows int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·expandF64AVX2(SB), NOSPLIT, $0-184
+TEXT ·expandF64AVX2(SB), NOSPLIT, $0-152
 	MOVQ dst_base+0(FP), AX
 	MOVQ ldd+24(FP), CX
 	SHLQ $0x03, CX
 	MOVQ x_base+32(FP), DX
-	MOVQ ldx+56(FP), BX
+	MOVQ ld+128(FP), BX
 	SHLQ $0x03, BX
-	MOVQ b_base+64(FP), SI
-	MOVQ f_base+88(FP), DI
-	MOVQ g_base+112(FP), R8
-	MOVQ m+160(FP), R9
-	SHLQ $0x03, R9
-	MOVQ w+168(FP), R10
-	SHLQ $0x03, R10
-	MOVQ rows+176(FP), R11
-	LEAQ (R9)(R9*2), R12
-	LEAQ (R8)(R12*1), R12
+	MOVQ b_base+56(FP), SI
+	MOVQ g_base+80(FP), DI
+	MOVQ m+136(FP), R8
+	SHLQ $0x03, R8
+	MOVQ rows+144(FP), R9
+	LEAQ (R8)(R8*2), R10
+	LEAQ (DI)(R10*1), R10
 
 rows:
-	XORQ R13, R13
+	XORQ R11, R11
 
 strip:
-	LEAQ         (DX)(R13*1), R14
-	LEAQ         (BX)(BX*2), R15
-	LEAQ         (R14)(R15*1), R15
+	LEAQ         (DX)(R11*1), R12
+	LEAQ         (BX)(BX*2), R13
+	LEAQ         (R12)(R13*1), R13
 	VBROADCASTSD (SI), Y12
-	VMULPD       (R14), Y12, Y0
-	VMULPD       32(R14), Y12, Y1
+	VMULPD       (R12), Y12, Y0
+	VMULPD       32(R12), Y12, Y1
 	VBROADCASTSD 8(SI), Y12
-	VMULPD       (R14)(BX*1), Y12, Y2
-	VMULPD       32(R14)(BX*1), Y12, Y3
+	VMULPD       (R12)(BX*1), Y12, Y2
+	VMULPD       32(R12)(BX*1), Y12, Y3
 	VBROADCASTSD 16(SI), Y12
-	VMULPD       (R14)(BX*2), Y12, Y4
-	VMULPD       32(R14)(BX*2), Y12, Y5
+	VMULPD       (R12)(BX*2), Y12, Y4
+	VMULPD       32(R12)(BX*2), Y12, Y5
 	VBROADCASTSD 24(SI), Y12
-	VMULPD       (R15), Y12, Y6
-	VMULPD       32(R15), Y12, Y7
+	VMULPD       (R13), Y12, Y6
+	VMULPD       32(R13), Y12, Y7
 	VBROADCASTSD 32(SI), Y12
-	VMULPD       (R15)(BX*1), Y12, Y8
-	VMULPD       32(R15)(BX*1), Y12, Y9
+	VMULPD       (R13)(BX*1), Y12, Y8
+	VMULPD       32(R13)(BX*1), Y12, Y9
 	VBROADCASTSD 40(SI), Y12
-	VMULPD       (R15)(BX*2), Y12, Y10
-	VMULPD       32(R15)(BX*2), Y12, Y11
-	LEAQ         (AX)(R13*1), R14
-	LEAQ         (CX)(CX*2), R15
-	LEAQ         (R14)(R15*1), R15
-	PREFETCHT0   (R14)
-	PREFETCHT0   (R14)(CX*1)
-	PREFETCHT0   (R14)(CX*2)
-	PREFETCHT0   (R15)
-	PREFETCHT0   (R15)(CX*1)
-	PREFETCHT0   (R15)(CX*2)
-	MOVQ         R9, R14
-	SHRQ         $0x03, R14
-	MOVQ         phi_base+136(FP), R15
-	LEAQ         (R15)(R13*1), R15
+	VMULPD       (R13)(BX*2), Y12, Y10
+	VMULPD       32(R13)(BX*2), Y12, Y11
+	LEAQ         (AX)(R11*1), R12
+	LEAQ         (CX)(CX*2), R13
+	LEAQ         (R12)(R13*1), R13
+	PREFETCHT0   (R12)
+	PREFETCHT0   (R12)(CX*1)
+	PREFETCHT0   (R12)(CX*2)
+	PREFETCHT0   (R13)
+	PREFETCHT0   (R13)(CX*1)
+	PREFETCHT0   (R13)(CX*2)
+	MOVQ         R8, R12
+	SHRQ         $0x03, R12
+	MOVQ         phi_base+104(FP), R13
+	LEAQ         (R13)(R11*1), R13
 
 column:
-	VMOVUPD      (R15), Y12
-	VMOVUPD      32(R15), Y13
-	VBROADCASTSD (R8), Y14
+	VMOVUPD      (R13), Y12
+	VMOVUPD      32(R13), Y13
+	VBROADCASTSD (DI), Y14
 	VFMADD231PD  Y12, Y14, Y0
 	VFMADD231PD  Y13, Y14, Y1
-	VBROADCASTSD (R8)(R9*1), Y15
+	VBROADCASTSD (DI)(R8*1), Y15
 	VFMADD231PD  Y12, Y15, Y2
 	VFMADD231PD  Y13, Y15, Y3
-	VBROADCASTSD (R8)(R9*2), Y14
+	VBROADCASTSD (DI)(R8*2), Y14
 	VFMADD231PD  Y12, Y14, Y4
 	VFMADD231PD  Y13, Y14, Y5
-	VBROADCASTSD (R12), Y15
+	VBROADCASTSD (R10), Y15
 	VFMADD231PD  Y12, Y15, Y6
 	VFMADD231PD  Y13, Y15, Y7
-	VBROADCASTSD (R12)(R9*1), Y14
+	VBROADCASTSD (R10)(R8*1), Y14
 	VFMADD231PD  Y12, Y14, Y8
 	VFMADD231PD  Y13, Y14, Y9
-	VBROADCASTSD (R12)(R9*2), Y15
+	VBROADCASTSD (R10)(R8*2), Y15
 	VFMADD231PD  Y12, Y15, Y10
 	VFMADD231PD  Y13, Y15, Y11
-	ADDQ         $0x00000008, R8
-	ADDQ         $0x00000008, R12
-	ADDQ         R10, R15
-	DECQ         R14
+	ADDQ         $0x00000008, DI
+	ADDQ         $0x00000008, R10
+	ADDQ         BX, R13
+	DECQ         R12
 	JNZ          column
-	SUBQ         R9, R8
-	SUBQ         R9, R12
-	LEAQ         (AX)(R13*1), R14
-	LEAQ         (CX)(CX*2), R15
-	LEAQ         (R14)(R15*1), R15
-	VBROADCASTSD (DI), Y12
-	VMULPD       Y12, Y0, Y0
-	VMOVUPD      Y0, (R14)
-	VMULPD       Y12, Y1, Y1
-	VMOVUPD      Y1, 32(R14)
-	VBROADCASTSD 8(DI), Y12
-	VMULPD       Y12, Y2, Y2
-	VMOVUPD      Y2, (R14)(CX*1)
-	VMULPD       Y12, Y3, Y3
-	VMOVUPD      Y3, 32(R14)(CX*1)
-	VBROADCASTSD 16(DI), Y12
-	VMULPD       Y12, Y4, Y4
-	VMOVUPD      Y4, (R14)(CX*2)
-	VMULPD       Y12, Y5, Y5
-	VMOVUPD      Y5, 32(R14)(CX*2)
-	VBROADCASTSD 24(DI), Y12
-	VMULPD       Y12, Y6, Y6
-	VMOVUPD      Y6, (R15)
-	VMULPD       Y12, Y7, Y7
-	VMOVUPD      Y7, 32(R15)
-	VBROADCASTSD 32(DI), Y12
-	VMULPD       Y12, Y8, Y8
-	VMOVUPD      Y8, (R15)(CX*1)
-	VMULPD       Y12, Y9, Y9
-	VMOVUPD      Y9, 32(R15)(CX*1)
-	VBROADCASTSD 40(DI), Y12
-	VMULPD       Y12, Y10, Y10
-	VMOVUPD      Y10, (R15)(CX*2)
-	VMULPD       Y12, Y11, Y11
-	VMOVUPD      Y11, 32(R15)(CX*2)
-	ADDQ         $0x00000040, R13
-	CMPQ         R13, $0x00000200
+	SUBQ         R8, DI
+	SUBQ         R8, R10
+	LEAQ         (AX)(R11*1), R12
+	LEAQ         (CX)(CX*2), R13
+	LEAQ         (R12)(R13*1), R13
+	VMOVUPD      Y0, (R12)
+	VMOVUPD      Y1, 32(R12)
+	VMOVUPD      Y2, (R12)(CX*1)
+	VMOVUPD      Y3, 32(R12)(CX*1)
+	VMOVUPD      Y4, (R12)(CX*2)
+	VMOVUPD      Y5, 32(R12)(CX*2)
+	VMOVUPD      Y6, (R13)
+	VMOVUPD      Y7, 32(R13)
+	VMOVUPD      Y8, (R13)(CX*1)
+	VMOVUPD      Y9, 32(R13)(CX*1)
+	VMOVUPD      Y10, (R13)(CX*2)
+	VMOVUPD      Y11, 32(R13)(CX*2)
+	ADDQ         $0x00000040, R11
+	CMPQ         R11, $0x00000200
 	JNE          strip
 	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         R9, R8
-	ADDQ         R9, R12
+	ADDQ         R8, DI
+	ADDQ         R8, R10
 	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         R9, R8
-	ADDQ         R9, R12
+	ADDQ         R8, DI
+	ADDQ         R8, R10
 	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         R9, R8
-	ADDQ         R9, R12
+	ADDQ         R8, DI
+	ADDQ         R8, R10
 	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         R9, R8
-	ADDQ         R9, R12
+	ADDQ         R8, DI
+	ADDQ         R8, R10
 	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         R9, R8
-	ADDQ         R9, R12
+	ADDQ         R8, DI
+	ADDQ         R8, R10
 	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         R9, R8
-	ADDQ         R9, R12
+	ADDQ         R8, DI
+	ADDQ         R8, R10
 	ADDQ         $0x00000030, SI
-	ADDQ         $0x00000030, DI
-	SUBQ         $0x00000006, R11
+	SUBQ         $0x00000006, R9
 	JNZ          rows
+	VZEROUPPER
+	RET
+
+// func addF64AVX2(dst []float64, src []float64)
+// Requires: AVX
+TEXT ·addF64AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst_base+0(FP), AX
+	MOVQ src_base+24(FP), CX
+	MOVQ src_len+32(FP), DX
+	SHRQ $0x04, DX
+	JZ   done
+
+step:
+	VMOVUPD (CX), Y0
+	VADDPD  (AX), Y0, Y0
+	VMOVUPD Y0, (AX)
+	VMOVUPD 32(CX), Y1
+	VADDPD  32(AX), Y1, Y1
+	VMOVUPD Y1, 32(AX)
+	VMOVUPD 64(CX), Y2
+	VADDPD  64(AX), Y2, Y2
+	VMOVUPD Y2, 64(AX)
+	VMOVUPD 96(CX), Y3
+	VADDPD  96(AX), Y3, Y3
+	VMOVUPD Y3, 96(AX)
+	ADDQ    $0x00000080, CX
+	ADDQ    $0x00000080, AX
+	DECQ    DX
+	JNZ     step
+
+done:
 	VZEROUPPER
 	RET
 
@@ -1744,22 +1814,22 @@ rest:
 	VZEROUPPER
 	RET
 
-// func dotF64AVX512(c []float64, x []float64, ldx int, phi []float64, m int, w int, next *byte, stride int)
+// func dotF64AVX512(c []float64, x []float64, phi []float64, ld int, m int, w int, next *byte, stride int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VL, MMX+
 TEXT ·dotF64AVX512(SB), NOSPLIT, $0-112
 	MOVQ c_base+0(FP), AX
 	MOVQ x_base+24(FP), CX
-	MOVQ ldx+48(FP), DX
-	SHLQ $0x03, DX
-	MOVQ phi_base+56(FP), BX
+	MOVQ phi_base+48(FP), DX
+	MOVQ ld+72(FP), BX
+	SHLQ $0x03, BX
 	MOVQ m+80(FP), SI
 	SHLQ $0x03, SI
 	MOVQ w+88(FP), DI
 	SHLQ $0x03, DI
-	LEAQ (DI)(DI*2), R8
+	LEAQ (BX)(BX*2), R8
 	MOVQ SI, R9
 	SHRQ $0x05, R9
-	LEAQ (DX)(DX*2), R10
+	LEAQ (BX)(BX*2), R10
 	LEAQ (CX)(R10*1), R10
 	MOVQ next+96(FP), R11
 	MOVQ stride+104(FP), R12
@@ -1793,21 +1863,21 @@ columns:
 	SHRQ   $0x06, R13
 
 row0:
-	VMOVUPD       (BX), Z24
-	VMOVUPD       (BX)(DI*1), Z25
-	VMOVUPD       (BX)(DI*2), Z26
-	VMOVUPD       (BX)(R8*1), Z27
+	VMOVUPD       (DX), Z24
+	VMOVUPD       (DX)(BX*1), Z25
+	VMOVUPD       (DX)(BX*2), Z26
+	VMOVUPD       (DX)(R8*1), Z27
 	VMOVUPD       (CX), Z28
 	VFMADD231PD   Z24, Z28, Z0
 	VFMADD231PD   Z25, Z28, Z1
 	VFMADD231PD   Z26, Z28, Z2
 	VFMADD231PD   Z27, Z28, Z3
-	VMOVUPD       (CX)(DX*1), Z29
+	VMOVUPD       (CX)(BX*1), Z29
 	VFMADD231PD   Z24, Z29, Z4
 	VFMADD231PD   Z25, Z29, Z5
 	VFMADD231PD   Z26, Z29, Z6
 	VFMADD231PD   Z27, Z29, Z7
-	VMOVUPD       (CX)(DX*2), Z30
+	VMOVUPD       (CX)(BX*2), Z30
 	VFMADD231PD   Z24, Z30, Z8
 	VFMADD231PD   Z25, Z30, Z9
 	VFMADD231PD   Z26, Z30, Z10
@@ -1817,12 +1887,12 @@ row0:
 	VFMADD231PD   Z25, Z31, Z13
 	VFMADD231PD   Z26, Z31, Z14
 	VFMADD231PD   Z27, Z31, Z15
-	VMOVUPD       (R10)(DX*1), Z28
+	VMOVUPD       (R10)(BX*1), Z28
 	VFMADD231PD   Z24, Z28, Z16
 	VFMADD231PD   Z25, Z28, Z17
 	VFMADD231PD   Z26, Z28, Z18
 	VFMADD231PD   Z27, Z28, Z19
-	VMOVUPD       (R10)(DX*2), Z29
+	VMOVUPD       (R10)(BX*2), Z29
 	VFMADD231PD   Z24, Z29, Z20
 	VFMADD231PD   Z25, Z29, Z21
 	VFMADD231PD   Z26, Z29, Z22
@@ -1831,10 +1901,10 @@ row0:
 	ADDQ          $0x00000040, R11
 	ADDQ          $0x00000040, CX
 	ADDQ          $0x00000040, R10
-	ADDQ          $0x00000040, BX
+	ADDQ          $0x00000040, DX
 	DECQ          R13
 	JNZ           row0
-	SUBQ          DI, BX
+	SUBQ          DI, DX
 	SUBQ          DI, R11
 	ADDQ          R12, R11
 	SUBQ          DI, CX
@@ -1936,35 +2006,33 @@ row0:
 	VADDPD        (R13), Y20, Y20
 	VMOVUPD       Y20, (R13)
 	ADDQ          $0x00000020, AX
-	LEAQ          (BX)(DI*4), BX
+	LEAQ          (DX)(BX*4), DX
 	DECQ          R9
 	JNZ           columns
 	VZEROUPPER
 	RET
 
-// func outerF64AVX512(d []float64, w int, x []float64, ldx int, g []float64, m int, rows int, next *byte, stride int)
+// func outerF64AVX512(d []float64, x []float64, g []float64, ld int, m int, rows int, next *byte, stride int)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·outerF64AVX512(SB), NOSPLIT, $8-120
-	MOVQ w+24(FP), AX
+TEXT ·outerF64AVX512(SB), NOSPLIT, $0-112
+	MOVQ ld+72(FP), AX
 	SHLQ $0x03, AX
-	MOVQ ldx+56(FP), CX
+	MOVQ m+80(FP), CX
 	SHLQ $0x03, CX
-	MOVQ m+88(FP), DX
-	SHLQ $0x03, DX
-	MOVQ stride+112(FP), BX
-	LEAQ (AX)(AX*2), SI
-	XORQ DI, DI
+	MOVQ stride+104(FP), DX
+	LEAQ (AX)(AX*2), BX
+	XORQ SI, SI
 
 strip:
-	MOVQ d_base+0(FP), R8
-	MOVQ x_base+32(FP), R9
-	MOVQ next+104(FP), R10
-	ADDQ DI, R8
-	ADDQ DI, R9
-	ADDQ DI, R10
-	MOVQ g_base+64(FP), R11
-	MOVQ DX, R12
-	SHRQ $0x05, R12
+	MOVQ d_base+0(FP), DI
+	MOVQ x_base+24(FP), R8
+	MOVQ next+96(FP), R9
+	ADDQ SI, DI
+	ADDQ SI, R8
+	ADDQ SI, R9
+	MOVQ g_base+48(FP), R10
+	MOVQ CX, R11
+	SHRQ $0x05, R11
 
 columns:
 	VXORPD Z0, Z0, Z0
@@ -1983,304 +2051,295 @@ columns:
 	VXORPD Z13, Z13, Z13
 	VXORPD Z14, Z14, Z14
 	VXORPD Z15, Z15, Z15
-	MOVQ   rows+96(FP), R13
-	MOVQ   R9, R14
-	MOVQ   R11, R15
-	MOVQ   R10, BP
+	MOVQ   rows+88(FP), R12
+	MOVQ   R8, R13
+	MOVQ   R10, R14
+	MOVQ   R9, R15
 
 token:
-	VMOVUPD      (R14), Z16
-	VMOVUPD      64(R14), Z17
-	VMOVUPD      128(R14), Z18
-	VMOVUPD      192(R14), Z19
-	VBROADCASTSD (R15), Z20
+	VMOVUPD      (R13), Z16
+	VMOVUPD      64(R13), Z17
+	VMOVUPD      128(R13), Z18
+	VMOVUPD      192(R13), Z19
+	VBROADCASTSD (R14), Z20
 	VFMADD231PD  Z16, Z20, Z0
 	VFMADD231PD  Z17, Z20, Z1
 	VFMADD231PD  Z18, Z20, Z2
 	VFMADD231PD  Z19, Z20, Z3
-	VBROADCASTSD 8(R15), Z21
+	VBROADCASTSD 8(R14), Z21
 	VFMADD231PD  Z16, Z21, Z4
 	VFMADD231PD  Z17, Z21, Z5
 	VFMADD231PD  Z18, Z21, Z6
 	VFMADD231PD  Z19, Z21, Z7
-	VBROADCASTSD 16(R15), Z22
+	VBROADCASTSD 16(R14), Z22
 	VFMADD231PD  Z16, Z22, Z8
 	VFMADD231PD  Z17, Z22, Z9
 	VFMADD231PD  Z18, Z22, Z10
 	VFMADD231PD  Z19, Z22, Z11
-	VBROADCASTSD 24(R15), Z23
+	VBROADCASTSD 24(R14), Z23
 	VFMADD231PD  Z16, Z23, Z12
 	VFMADD231PD  Z17, Z23, Z13
 	VFMADD231PD  Z18, Z23, Z14
 	VFMADD231PD  Z19, Z23, Z15
-	PREFETCHT1   (BP)
-	ADDQ         BX, BP
-	ADDQ         CX, R14
+	PREFETCHT1   (R15)
 	ADDQ         DX, R15
-	DECQ         R13
-	JNZ          token
-	VADDPD       (R8), Z0, Z0
-	VMOVUPD      Z0, (R8)
-	VADDPD       64(R8), Z1, Z1
-	VMOVUPD      Z1, 64(R8)
-	VADDPD       128(R8), Z2, Z2
-	VMOVUPD      Z2, 128(R8)
-	VADDPD       192(R8), Z3, Z3
-	VMOVUPD      Z3, 192(R8)
-	VADDPD       (R8)(AX*1), Z4, Z4
-	VMOVUPD      Z4, (R8)(AX*1)
-	VADDPD       64(R8)(AX*1), Z5, Z5
-	VMOVUPD      Z5, 64(R8)(AX*1)
-	VADDPD       128(R8)(AX*1), Z6, Z6
-	VMOVUPD      Z6, 128(R8)(AX*1)
-	VADDPD       192(R8)(AX*1), Z7, Z7
-	VMOVUPD      Z7, 192(R8)(AX*1)
-	VADDPD       (R8)(AX*2), Z8, Z8
-	VMOVUPD      Z8, (R8)(AX*2)
-	VADDPD       64(R8)(AX*2), Z9, Z9
-	VMOVUPD      Z9, 64(R8)(AX*2)
-	VADDPD       128(R8)(AX*2), Z10, Z10
-	VMOVUPD      Z10, 128(R8)(AX*2)
-	VADDPD       192(R8)(AX*2), Z11, Z11
-	VMOVUPD      Z11, 192(R8)(AX*2)
-	VADDPD       (R8)(SI*1), Z12, Z12
-	VMOVUPD      Z12, (R8)(SI*1)
-	VADDPD       64(R8)(SI*1), Z13, Z13
-	VMOVUPD      Z13, 64(R8)(SI*1)
-	VADDPD       128(R8)(SI*1), Z14, Z14
-	VMOVUPD      Z14, 128(R8)(SI*1)
-	VADDPD       192(R8)(SI*1), Z15, Z15
-	VMOVUPD      Z15, 192(R8)(SI*1)
-	LEAQ         (R8)(AX*4), R8
-	ADDQ         $0x00000020, R11
-	ADDQ         $0x00000040, R10
+	ADDQ         AX, R13
+	ADDQ         CX, R14
 	DECQ         R12
+	JNZ          token
+	VADDPD       (DI), Z0, Z0
+	VMOVUPD      Z0, (DI)
+	VADDPD       64(DI), Z1, Z1
+	VMOVUPD      Z1, 64(DI)
+	VADDPD       128(DI), Z2, Z2
+	VMOVUPD      Z2, 128(DI)
+	VADDPD       192(DI), Z3, Z3
+	VMOVUPD      Z3, 192(DI)
+	VADDPD       (DI)(AX*1), Z4, Z4
+	VMOVUPD      Z4, (DI)(AX*1)
+	VADDPD       64(DI)(AX*1), Z5, Z5
+	VMOVUPD      Z5, 64(DI)(AX*1)
+	VADDPD       128(DI)(AX*1), Z6, Z6
+	VMOVUPD      Z6, 128(DI)(AX*1)
+	VADDPD       192(DI)(AX*1), Z7, Z7
+	VMOVUPD      Z7, 192(DI)(AX*1)
+	VADDPD       (DI)(AX*2), Z8, Z8
+	VMOVUPD      Z8, (DI)(AX*2)
+	VADDPD       64(DI)(AX*2), Z9, Z9
+	VMOVUPD      Z9, 64(DI)(AX*2)
+	VADDPD       128(DI)(AX*2), Z10, Z10
+	VMOVUPD      Z10, 128(DI)(AX*2)
+	VADDPD       192(DI)(AX*2), Z11, Z11
+	VMOVUPD      Z11, 192(DI)(AX*2)
+	VADDPD       (DI)(BX*1), Z12, Z12
+	VMOVUPD      Z12, (DI)(BX*1)
+	VADDPD       64(DI)(BX*1), Z13, Z13
+	VMOVUPD      Z13, 64(DI)(BX*1)
+	VADDPD       128(DI)(BX*1), Z14, Z14
+	VMOVUPD      Z14, 128(DI)(BX*1)
+	VADDPD       192(DI)(BX*1), Z15, Z15
+	VMOVUPD      Z15, 192(DI)(BX*1)
+	LEAQ         (DI)(AX*4), DI
+	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000040, R9
+	DECQ         R11
 	JNZ          columns
-	ADDQ         $0x00000100, DI
-	CMPQ         DI, $0x00000200
+	ADDQ         $0x00000100, SI
+	CMPQ         SI, $0x00000200
 	JNE          strip
 	VZEROUPPER
 	RET
 
-// func expandF64AVX512(dst []float64, ldd int, x []float64, ldx int, b []float64, f []float64, g []float64, phi []float64, m int, w int, rows int)
+// func expandF64AVX512(dst []float64, ldd int, x []float64, b []float64, g []float64, phi []float64, ld int, m int, rows int)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·expandF64AVX512(SB), NOSPLIT, $0-184
+TEXT ·expandF64AVX512(SB), NOSPLIT, $0-152
 	MOVQ dst_base+0(FP), AX
 	MOVQ ldd+24(FP), CX
 	SHLQ $0x03, CX
 	MOVQ x_base+32(FP), DX
-	MOVQ ldx+56(FP), BX
+	MOVQ ld+128(FP), BX
 	SHLQ $0x03, BX
-	MOVQ b_base+64(FP), SI
-	MOVQ f_base+88(FP), DI
-	MOVQ g_base+112(FP), R8
-	MOVQ m+160(FP), R9
-	SHLQ $0x03, R9
-	MOVQ w+168(FP), R10
-	SHLQ $0x03, R10
-	MOVQ rows+176(FP), R11
-	LEAQ (R9)(R9*2), R12
-	LEAQ (R8)(R12*1), R12
+	MOVQ b_base+56(FP), SI
+	MOVQ g_base+80(FP), DI
+	MOVQ m+136(FP), R8
+	SHLQ $0x03, R8
+	MOVQ rows+144(FP), R9
+	LEAQ (R8)(R8*2), R10
+	LEAQ (DI)(R10*1), R10
 
 rows:
-	XORQ R13, R13
+	XORQ R11, R11
 
 strip:
-	LEAQ         (DX)(R13*1), R14
-	LEAQ         (BX)(BX*2), R15
-	LEAQ         (R14)(R15*1), R15
+	LEAQ         (DX)(R11*1), R12
+	LEAQ         (BX)(BX*2), R13
+	LEAQ         (R12)(R13*1), R13
 	VBROADCASTSD (SI), Z24
-	VMULPD       (R14), Z24, Z0
-	VMULPD       64(R14), Z24, Z1
-	VMULPD       128(R14), Z24, Z2
-	VMULPD       192(R14), Z24, Z3
+	VMULPD       (R12), Z24, Z0
+	VMULPD       64(R12), Z24, Z1
+	VMULPD       128(R12), Z24, Z2
+	VMULPD       192(R12), Z24, Z3
 	VBROADCASTSD 8(SI), Z24
-	VMULPD       (R14)(BX*1), Z24, Z4
-	VMULPD       64(R14)(BX*1), Z24, Z5
-	VMULPD       128(R14)(BX*1), Z24, Z6
-	VMULPD       192(R14)(BX*1), Z24, Z7
+	VMULPD       (R12)(BX*1), Z24, Z4
+	VMULPD       64(R12)(BX*1), Z24, Z5
+	VMULPD       128(R12)(BX*1), Z24, Z6
+	VMULPD       192(R12)(BX*1), Z24, Z7
 	VBROADCASTSD 16(SI), Z24
-	VMULPD       (R14)(BX*2), Z24, Z8
-	VMULPD       64(R14)(BX*2), Z24, Z9
-	VMULPD       128(R14)(BX*2), Z24, Z10
-	VMULPD       192(R14)(BX*2), Z24, Z11
+	VMULPD       (R12)(BX*2), Z24, Z8
+	VMULPD       64(R12)(BX*2), Z24, Z9
+	VMULPD       128(R12)(BX*2), Z24, Z10
+	VMULPD       192(R12)(BX*2), Z24, Z11
 	VBROADCASTSD 24(SI), Z24
-	VMULPD       (R15), Z24, Z12
-	VMULPD       64(R15), Z24, Z13
-	VMULPD       128(R15), Z24, Z14
-	VMULPD       192(R15), Z24, Z15
+	VMULPD       (R13), Z24, Z12
+	VMULPD       64(R13), Z24, Z13
+	VMULPD       128(R13), Z24, Z14
+	VMULPD       192(R13), Z24, Z15
 	VBROADCASTSD 32(SI), Z24
-	VMULPD       (R15)(BX*1), Z24, Z16
-	VMULPD       64(R15)(BX*1), Z24, Z17
-	VMULPD       128(R15)(BX*1), Z24, Z18
-	VMULPD       192(R15)(BX*1), Z24, Z19
+	VMULPD       (R13)(BX*1), Z24, Z16
+	VMULPD       64(R13)(BX*1), Z24, Z17
+	VMULPD       128(R13)(BX*1), Z24, Z18
+	VMULPD       192(R13)(BX*1), Z24, Z19
 	VBROADCASTSD 40(SI), Z24
-	VMULPD       (R15)(BX*2), Z24, Z20
-	VMULPD       64(R15)(BX*2), Z24, Z21
-	VMULPD       128(R15)(BX*2), Z24, Z22
-	VMULPD       192(R15)(BX*2), Z24, Z23
-	LEAQ         (AX)(R13*1), R14
-	LEAQ         (CX)(CX*2), R15
-	LEAQ         (R14)(R15*1), R15
-	PREFETCHT0   (R14)
-	PREFETCHT0   64(R14)
-	PREFETCHT0   128(R14)
-	PREFETCHT0   192(R14)
-	PREFETCHT0   (R14)(CX*1)
-	PREFETCHT0   64(R14)(CX*1)
-	PREFETCHT0   128(R14)(CX*1)
-	PREFETCHT0   192(R14)(CX*1)
-	PREFETCHT0   (R14)(CX*2)
-	PREFETCHT0   64(R14)(CX*2)
-	PREFETCHT0   128(R14)(CX*2)
-	PREFETCHT0   192(R14)(CX*2)
-	PREFETCHT0   (R15)
-	PREFETCHT0   64(R15)
-	PREFETCHT0   128(R15)
-	PREFETCHT0   192(R15)
-	PREFETCHT0   (R15)(CX*1)
-	PREFETCHT0   64(R15)(CX*1)
-	PREFETCHT0   128(R15)(CX*1)
-	PREFETCHT0   192(R15)(CX*1)
-	PREFETCHT0   (R15)(CX*2)
-	PREFETCHT0   64(R15)(CX*2)
-	PREFETCHT0   128(R15)(CX*2)
-	PREFETCHT0   192(R15)(CX*2)
-	MOVQ         R9, R14
-	SHRQ         $0x03, R14
-	MOVQ         phi_base+136(FP), R15
-	LEAQ         (R15)(R13*1), R15
+	VMULPD       (R13)(BX*2), Z24, Z20
+	VMULPD       64(R13)(BX*2), Z24, Z21
+	VMULPD       128(R13)(BX*2), Z24, Z22
+	VMULPD       192(R13)(BX*2), Z24, Z23
+	LEAQ         (AX)(R11*1), R12
+	LEAQ         (CX)(CX*2), R13
+	LEAQ         (R12)(R13*1), R13
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	PREFETCHT0   128(R12)
+	PREFETCHT0   192(R12)
+	PREFETCHT0   (R12)(CX*1)
+	PREFETCHT0   64(R12)(CX*1)
+	PREFETCHT0   128(R12)(CX*1)
+	PREFETCHT0   192(R12)(CX*1)
+	PREFETCHT0   (R12)(CX*2)
+	PREFETCHT0   64(R12)(CX*2)
+	PREFETCHT0   128(R12)(CX*2)
+	PREFETCHT0   192(R12)(CX*2)
+	PREFETCHT0   (R13)
+	PREFETCHT0   64(R13)
+	PREFETCHT0   128(R13)
+	PREFETCHT0   192(R13)
+	PREFETCHT0   (R13)(CX*1)
+	PREFETCHT0   64(R13)(CX*1)
+	PREFETCHT0   128(R13)(CX*1)
+	PREFETCHT0   192(R13)(CX*1)
+	PREFETCHT0   (R13)(CX*2)
+	PREFETCHT0   64(R13)(CX*2)
+	PREFETCHT0   128(R13)(CX*2)
+	PREFETCHT0   192(R13)(CX*2)
+	MOVQ         R8, R12
+	SHRQ         $0x03, R12
+	MOVQ         phi_base+104(FP), R13
+	LEAQ         (R13)(R11*1), R13
 
 column:
-	VMOVUPD      (R15), Z24
-	VMOVUPD      64(R15), Z25
-	VMOVUPD      128(R15), Z26
-	VMOVUPD      192(R15), Z27
-	VBROADCASTSD (R8), Z28
+	VMOVUPD      (R13), Z24
+	VMOVUPD      64(R13), Z25
+	VMOVUPD      128(R13), Z26
+	VMOVUPD      192(R13), Z27
+	VBROADCASTSD (DI), Z28
 	VFMADD231PD  Z24, Z28, Z0
 	VFMADD231PD  Z25, Z28, Z1
 	VFMADD231PD  Z26, Z28, Z2
 	VFMADD231PD  Z27, Z28, Z3
-	VBROADCASTSD (R8)(R9*1), Z29
+	VBROADCASTSD (DI)(R8*1), Z29
 	VFMADD231PD  Z24, Z29, Z4
 	VFMADD231PD  Z25, Z29, Z5
 	VFMADD231PD  Z26, Z29, Z6
 	VFMADD231PD  Z27, Z29, Z7
-	VBROADCASTSD (R8)(R9*2), Z30
+	VBROADCASTSD (DI)(R8*2), Z30
 	VFMADD231PD  Z24, Z30, Z8
 	VFMADD231PD  Z25, Z30, Z9
 	VFMADD231PD  Z26, Z30, Z10
 	VFMADD231PD  Z27, Z30, Z11
-	VBROADCASTSD (R12), Z31
+	VBROADCASTSD (R10), Z31
 	VFMADD231PD  Z24, Z31, Z12
 	VFMADD231PD  Z25, Z31, Z13
 	VFMADD231PD  Z26, Z31, Z14
 	VFMADD231PD  Z27, Z31, Z15
-	VBROADCASTSD (R12)(R9*1), Z28
+	VBROADCASTSD (R10)(R8*1), Z28
 	VFMADD231PD  Z24, Z28, Z16
 	VFMADD231PD  Z25, Z28, Z17
 	VFMADD231PD  Z26, Z28, Z18
 	VFMADD231PD  Z27, Z28, Z19
-	VBROADCASTSD (R12)(R9*2), Z29
+	VBROADCASTSD (R10)(R8*2), Z29
 	VFMADD231PD  Z24, Z29, Z20
 	VFMADD231PD  Z25, Z29, Z21
 	VFMADD231PD  Z26, Z29, Z22
 	VFMADD231PD  Z27, Z29, Z23
-	ADDQ         $0x00000008, R8
-	ADDQ         $0x00000008, R12
-	ADDQ         R10, R15
-	DECQ         R14
+	ADDQ         $0x00000008, DI
+	ADDQ         $0x00000008, R10
+	ADDQ         BX, R13
+	DECQ         R12
 	JNZ          column
-	SUBQ         R9, R8
-	SUBQ         R9, R12
-	LEAQ         (AX)(R13*1), R14
-	LEAQ         (CX)(CX*2), R15
-	LEAQ         (R14)(R15*1), R15
-	VBROADCASTSD (DI), Z24
-	VMULPD       Z24, Z0, Z0
-	VMOVUPD      Z0, (R14)
-	VMULPD       Z24, Z1, Z1
-	VMOVUPD      Z1, 64(R14)
-	VMULPD       Z24, Z2, Z2
-	VMOVUPD      Z2, 128(R14)
-	VMULPD       Z24, Z3, Z3
-	VMOVUPD      Z3, 192(R14)
-	VBROADCASTSD 8(DI), Z24
-	VMULPD       Z24, Z4, Z4
-	VMOVUPD      Z4, (R14)(CX*1)
-	VMULPD       Z24, Z5, Z5
-	VMOVUPD      Z5, 64(R14)(CX*1)
-	VMULPD       Z24, Z6, Z6
-	VMOVUPD      Z6, 128(R14)(CX*1)
-	VMULPD       Z24, Z7, Z7
-	VMOVUPD      Z7, 192(R14)(CX*1)
-	VBROADCASTSD 16(DI), Z24
-	VMULPD       Z24, Z8, Z8
-	VMOVUPD      Z8, (R14)(CX*2)
-	VMULPD       Z24, Z9, Z9
-	VMOVUPD      Z9, 64(R14)(CX*2)
-	VMULPD       Z24, Z10, Z10
-	VMOVUPD      Z10, 128(R14)(CX*2)
-	VMULPD       Z24, Z11, Z11
-	VMOVUPD      Z11, 192(R14)(CX*2)
-	VBROADCASTSD 24(DI), Z24
-	VMULPD       Z24, Z12, Z12
-	VMOVUPD      Z12, (R15)
-	VMULPD       Z24, Z13, Z13
-	VMOVUPD      Z13, 64(R15)
-	VMULPD       Z24, Z14, Z14
-	VMOVUPD      Z14, 128(R15)
-	VMULPD       Z24, Z15, Z15
-	VMOVUPD      Z15, 192(R15)
-	VBROADCASTSD 32(DI), Z24
-	VMULPD       Z24, Z16, Z16
-	VMOVUPD      Z16, (R15)(CX*1)
-	VMULPD       Z24, Z17, Z17
-	VMOVUPD      Z17, 64(R15)(CX*1)
-	VMULPD       Z24, Z18, Z18
-	VMOVUPD      Z18, 128(R15)(CX*1)
-	VMULPD       Z24, Z19, Z19
-	VMOVUPD      Z19, 192(R15)(CX*1)
-	VBROADCASTSD 40(DI), Z24
-	VMULPD       Z24, Z20, Z20
-	VMOVUPD      Z20, (R15)(CX*2)
-	VMULPD       Z24, Z21, Z21
-	VMOVUPD      Z21, 64(R15)(CX*2)
-	VMULPD       Z24, Z22, Z22
-	VMOVUPD      Z22, 128(R15)(CX*2)
-	VMULPD       Z24, Z23, Z23
-	VMOVUPD      Z23, 192(R15)(CX*2)
-	ADDQ         $0x00000100, R13
-	CMPQ         R13, $0x00000200
+	SUBQ         R8, DI
+	SUBQ         R8, R10
+	LEAQ         (AX)(R11*1), R12
+	LEAQ         (CX)(CX*2), R13
+	LEAQ         (R12)(R13*1), R13
+	VMOVUPD      Z0, (R12)
+	VMOVUPD      Z1, 64(R12)
+	VMOVUPD      Z2, 128(R12)
+	VMOVUPD      Z3, 192(R12)
+	VMOVUPD      Z4, (R12)(CX*1)
+	VMOVUPD      Z5, 64(R12)(CX*1)
+	VMOVUPD      Z6, 128(R12)(CX*1)
+	VMOVUPD      Z7, 192(R12)(CX*1)
+	VMOVUPD      Z8, (R12)(CX*2)
+	VMOVUPD      Z9, 64(R12)(CX*2)
+	VMOVUPD      Z10, 128(R12)(CX*2)
+	VMOVUPD      Z11, 192(R12)(CX*2)
+	VMOVUPD      Z12, (R13)
+	VMOVUPD      Z13, 64(R13)
+	VMOVUPD      Z14, 128(R13)
+	VMOVUPD      Z15, 192(R13)
+	VMOVUPD      Z16, (R13)(CX*1)
+	VMOVUPD      Z17, 64(R13)(CX*1)
+	VMOVUPD      Z18, 128(R13)(CX*1)
+	VMOVUPD      Z19, 192(R13)(CX*1)
+	VMOVUPD      Z20, (R13)(CX*2)
+	VMOVUPD      Z21, 64(R13)(CX*2)
+	VMOVUPD      Z22, 128(R13)(CX*2)
+	VMOVUPD      Z23, 192(R13)(CX*2)
+	ADDQ         $0x00000100, R11
+	CMPQ         R11, $0x00000200
 	JNE          strip
 	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         R9, R8
-	ADDQ         R9, R12
+	ADDQ         R8, DI
+	ADDQ         R8, R10
 	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         R9, R8
-	ADDQ         R9, R12
+	ADDQ         R8, DI
+	ADDQ         R8, R10
 	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         R9, R8
-	ADDQ         R9, R12
+	ADDQ         R8, DI
+	ADDQ         R8, R10
 	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         R9, R8
-	ADDQ         R9, R12
+	ADDQ         R8, DI
+	ADDQ         R8, R10
 	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         R9, R8
-	ADDQ         R9, R12
+	ADDQ         R8, DI
+	ADDQ         R8, R10
 	ADDQ         BX, DX
 	ADDQ         CX, AX
-	ADDQ         R9, R8
-	ADDQ         R9, R12
+	ADDQ         R8, DI
+	ADDQ         R8, R10
 	ADDQ         $0x00000030, SI
-	ADDQ         $0x00000030, DI
-	SUBQ         $0x00000006, R11
+	SUBQ         $0x00000006, R9
 	JNZ          rows
+	VZEROUPPER
+	RET
+
+// func addF64AVX512(dst []float64, src []float64)
+// Requires: AVX, AVX512F
+TEXT ·addF64AVX512(SB), NOSPLIT, $0-48
+	MOVQ dst_base+0(FP), AX
+	MOVQ src_base+24(FP), CX
+	MOVQ src_len+32(FP), DX
+	SHRQ $0x04, DX
+	JZ   done
+
+step:
+	VMOVUPD (CX), Z0
+	VADDPD  (AX), Z0, Z0
+	VMOVUPD Z0, (AX)
+	VMOVUPD 64(CX), Z1
+	VADDPD  64(AX), Z1, Z1
+	VMOVUPD Z1, 64(AX)
+	ADDQ    $0x00000080, CX
+	ADDQ    $0x00000080, AX
+	DECQ    DX
+	JNZ     step
+
+done:
 	VZEROUPPER
 	RET
 

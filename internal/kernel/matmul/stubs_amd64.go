@@ -5,17 +5,22 @@ package matmul
 // dotF32AVX2 is dotGo for float32 with AVX2.
 //
 //go:noescape
-func dotF32AVX2(c []float32, x []float32, ldx int, phi []float32, m int, w int, next *byte, stride int)
+func dotF32AVX2(c []float32, x []float32, phi []float32, ld int, m int, w int, next *byte, stride int)
 
 // outerF32AVX2 is outerGo for float32 with AVX2.
 //
 //go:noescape
-func outerF32AVX2(d []float32, w int, x []float32, ldx int, g []float32, m int, rows int, next *byte, stride int)
+func outerF32AVX2(d []float32, x []float32, g []float32, ld int, m int, rows int, next *byte, stride int)
 
 // expandF32AVX2 is expandGo for float32 with AVX2.
 //
 //go:noescape
-func expandF32AVX2(dst []float32, ldd int, x []float32, ldx int, b []float32, f []float32, g []float32, phi []float32, m int, w int, rows int)
+func expandF32AVX2(dst []float32, ldd int, x []float32, b []float32, g []float32, phi []float32, ld int, m int, rows int)
+
+// addF32AVX2 is addGo for float32 with AVX2.
+//
+//go:noescape
+func addF32AVX2(dst []float32, src []float32)
 
 // scaleF32AVX2 is scaleGo for float32 with AVX2.
 //
@@ -25,17 +30,22 @@ func scaleF32AVX2(dst []float32, ldd int, src []float32, lds int, factor []float
 // dotF32AVX512 is dotGo for float32 with AVX512.
 //
 //go:noescape
-func dotF32AVX512(c []float32, x []float32, ldx int, phi []float32, m int, w int, next *byte, stride int)
+func dotF32AVX512(c []float32, x []float32, phi []float32, ld int, m int, w int, next *byte, stride int)
 
 // outerF32AVX512 is outerGo for float32 with AVX512.
 //
 //go:noescape
-func outerF32AVX512(d []float32, w int, x []float32, ldx int, g []float32, m int, rows int, next *byte, stride int)
+func outerF32AVX512(d []float32, x []float32, g []float32, ld int, m int, rows int, next *byte, stride int)
 
 // expandF32AVX512 is expandGo for float32 with AVX512.
 //
 //go:noescape
-func expandF32AVX512(dst []float32, ldd int, x []float32, ldx int, b []float32, f []float32, g []float32, phi []float32, m int, w int, rows int)
+func expandF32AVX512(dst []float32, ldd int, x []float32, b []float32, g []float32, phi []float32, ld int, m int, rows int)
+
+// addF32AVX512 is addGo for float32 with AVX512.
+//
+//go:noescape
+func addF32AVX512(dst []float32, src []float32)
 
 // scaleF32AVX512 is scaleGo for float32 with AVX512.
 //
@@ -50,17 +60,22 @@ func transposeF32AVX2(dst []float32, ldd int, src []float32, lds int, rows int, 
 // dotF64AVX2 is dotGo for float64 with AVX2.
 //
 //go:noescape
-func dotF64AVX2(c []float64, x []float64, ldx int, phi []float64, m int, w int, next *byte, stride int)
+func dotF64AVX2(c []float64, x []float64, phi []float64, ld int, m int, w int, next *byte, stride int)
 
 // outerF64AVX2 is outerGo for float64 with AVX2.
 //
 //go:noescape
-func outerF64AVX2(d []float64, w int, x []float64, ldx int, g []float64, m int, rows int, next *byte, stride int)
+func outerF64AVX2(d []float64, x []float64, g []float64, ld int, m int, rows int, next *byte, stride int)
 
 // expandF64AVX2 is expandGo for float64 with AVX2.
 //
 //go:noescape
-func expandF64AVX2(dst []float64, ldd int, x []float64, ldx int, b []float64, f []float64, g []float64, phi []float64, m int, w int, rows int)
+func expandF64AVX2(dst []float64, ldd int, x []float64, b []float64, g []float64, phi []float64, ld int, m int, rows int)
+
+// addF64AVX2 is addGo for float64 with AVX2.
+//
+//go:noescape
+func addF64AVX2(dst []float64, src []float64)
 
 // scaleF64AVX2 is scaleGo for float64 with AVX2.
 //
@@ -70,17 +85,22 @@ func scaleF64AVX2(dst []float64, ldd int, src []float64, lds int, factor []float
 // dotF64AVX512 is dotGo for float64 with AVX512.
 //
 //go:noescape
-func dotF64AVX512(c []float64, x []float64, ldx int, phi []float64, m int, w int, next *byte, stride int)
+func dotF64AVX512(c []float64, x []float64, phi []float64, ld int, m int, w int, next *byte, stride int)
 
 // outerF64AVX512 is outerGo for float64 with AVX512.
 //
 //go:noescape
-func outerF64AVX512(d []float64, w int, x []float64, ldx int, g []float64, m int, rows int, next *byte, stride int)
+func outerF64AVX512(d []float64, x []float64, g []float64, ld int, m int, rows int, next *byte, stride int)
 
 // expandF64AVX512 is expandGo for float64 with AVX512.
 //
 //go:noescape
-func expandF64AVX512(dst []float64, ldd int, x []float64, ldx int, b []float64, f []float64, g []float64, phi []float64, m int, w int, rows int)
+func expandF64AVX512(dst []float64, ldd int, x []float64, b []float64, g []float64, phi []float64, ld int, m int, rows int)
+
+// addF64AVX512 is addGo for float64 with AVX512.
+//
+//go:noescape
+func addF64AVX512(dst []float64, src []float64)
 
 // scaleF64AVX512 is scaleGo for float64 with AVX512.
 //
