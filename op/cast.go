@@ -2,7 +2,6 @@ package op
 
 import (
 	"cmp"
-	"fmt"
 
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -16,28 +15,24 @@ import (
 //
 // It returns an error if the node is nil or a scalar, and for other dtypes.
 func Cast(x *gorgonia.Node, to tensor.Dtype) (*gorgonia.Node, error) {
-	const name = "mhc.Cast"
-	in, err := describeAll(named{"x", x})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	out := in[0]
-	out.Name, out.Dtype = "to", to
-	if err := cmp.Or(wantStorage(in[0]), wantStorage(out)); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	from := in[0].Dtype
-	if from == to {
+	a, err := construct("mhc.Cast", func(in []fused.Operand) (*fused.Operator, error) { return castOperator(in[0], to) }, named{"x", x})
+	if err == nil && x.Dtype() == to {
 		return x, nil
 	}
-	return firstOutput(describe(fused.Operator{
-		Name:     name,
+	return first(a, err)
+}
+
+func castOperator(x fused.Operand, to tensor.Dtype) (*fused.Operator, error) {
+	out := fused.Operand{Name: "to", Dtype: to, Shape: x.Shape}
+	if err := cmp.Or(wantStorage(x), wantStorage(out)); err != nil {
+		return nil, err
+	}
+	return computed(fused.Operator{
 		Settings: []fused.Setting{{Name: "to", Value: to}},
-		Inputs:   in,
 		Outputs:  []fused.Operand{out},
 	}, func(o Operators, in []tensor.Tensor) ([]tensor.Tensor, error) {
 		return results(o.Cast(in[0], to))
 	}, func(o Operators, t fused.Tape) ([]tensor.Tensor, error) {
-		return results(o.Cast(t.Up[0], from))
-	}), x)
+		return results(o.Cast(t.Up[0], x.Dtype))
+	}), nil
 }

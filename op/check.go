@@ -4,30 +4,11 @@ import (
 	"fmt"
 	"slices"
 
-	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 
 	"github.com/mhc-go/mhc"
 	"github.com/mhc-go/mhc/op/fused"
 )
-
-// named is a node and the name that errors call it.
-type named struct {
-	name string
-	node *gorgonia.Node
-}
-
-// describeAll describes the operands of an operator.
-func describeAll(nodes ...named) ([]fused.Operand, error) {
-	all := make([]fused.Operand, len(nodes))
-	for i, n := range nodes {
-		var err error
-		if all[i], err = fused.OperandOf(n.name, n.node); err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
-}
 
 // wantStreams checks x [..., n, C] and returns its last two dimensions.
 func wantStreams(x fused.Operand) (lead tensor.Shape, n, channels int, err error) {

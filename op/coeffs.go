@@ -47,30 +47,32 @@ func (c *Coefficients) Res() (*gorgonia.Node, error) { return c.applied.Output(2
 // It returns an error if the nodes are nil, of different graphs, one and the same,
 // or of the wrong shape or dtype, and if cfg is not valid.
 func Coeffs(x, phi, b, alpha *gorgonia.Node, cfg mhc.Config) (*Coefficients, error) {
-	const name = "mhc.Coeffs"
-	in, err := describeAll(named{"x", x}, named{"phi", phi}, named{"b", b}, named{"alpha", alpha})
+	a, err := construct("mhc.Coeffs", func(in []fused.Operand) (*fused.Operator, error) { return coeffsOperator(in, cfg) },
+		named{"x", x}, named{"phi", phi}, named{"b", b}, named{"alpha", alpha})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, err
 	}
-	lead, n, channels, err := wantStreams(in[0])
+	return &Coefficients{a}, nil
+}
+
+func coeffsOperator(in []fused.Operand, cfg mhc.Config) (*fused.Operator, error) {
+	x, phi, b, alpha := in[0], in[1], in[2], in[3]
+	lead, n, channels, err := wantStreams(x)
 	if err := cmp.Or(err, cfg.Validate()); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, err
 	}
 	m := cfg.Width()
-	why := fmt.Sprintf("M = n*n + 2*n, n = %d streams", cfg.Streams)
 	if err := cmp.Or(
-		wantShape(in[0], fmt.Sprintf("the settings say n = %d streams", cfg.Streams), shapeOf(lead, cfg.Streams, channels)...),
-		wantPhi(in[1], in[0], n*channels, m, cfg.Phi),
-		wantShape(in[2], why, m),
-		wantCoefficient(in[2], in[0]),
-		wantShape(in[3], "one number for each of pre, post and res", 3),
-		wantCoefficient(in[3], in[0]),
+		wantShape(x, fmt.Sprintf("the settings say n = %d streams", cfg.Streams), shapeOf(lead, cfg.Streams, channels)...),
+		wantPhi(phi, x, n*channels, m, cfg.Phi),
+		wantShape(b, fmt.Sprintf("M = n*n + 2*n, n = %d streams", n), m),
+		wantCoefficient(b, x),
+		wantShape(alpha, "one number for each of pre, post and res", 3),
+		wantCoefficient(alpha, x),
 	); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, err
 	}
-	a := in[2].Dtype
-	o := describe(fused.Operator{
-		Name: name,
+	return computed(fused.Operator{
 		Settings: append([]fused.Setting{
 			{Name: "n", Value: n},
 			{Name: "rms_eps", Value: cfg.RMSEps},
@@ -78,13 +80,12 @@ func Coeffs(x, phi, b, alpha *gorgonia.Node, cfg mhc.Config) (*Coefficients, err
 			{Name: "post_mult", Value: cfg.PostMult},
 			{Name: "phi", Value: cfg.Phi},
 		}, sinkhornSettings(cfg.Sinkhorn)...),
-		Inputs: in,
 		Outputs: []fused.Operand{
-			{Name: "pre", Dtype: a, Shape: shapeOf(lead, n)},
-			{Name: "post", Dtype: a, Shape: shapeOf(lead, n)},
-			{Name: "res", Dtype: a, Shape: shapeOf(lead, n, n)},
-			{Name: "mix", Dtype: a, Shape: shapeOf(lead, m)},
-			{Name: "r", Dtype: a, Shape: shapeOf(lead)},
+			{Name: "pre", Dtype: b.Dtype, Shape: shapeOf(lead, n)},
+			{Name: "post", Dtype: b.Dtype, Shape: shapeOf(lead, n)},
+			{Name: "res", Dtype: b.Dtype, Shape: shapeOf(lead, n, n)},
+			{Name: "mix", Dtype: b.Dtype, Shape: shapeOf(lead, m)},
+			{Name: "r", Dtype: b.Dtype, Shape: shapeOf(lead)},
 		},
 		BackwardInputs:  []int{0, 1, 2, 3},
 		BackwardOutputs: []int{3, 4},
@@ -96,12 +97,7 @@ func Coeffs(x, phi, b, alpha *gorgonia.Node, cfg mhc.Config) (*Coefficients, err
 		up := CoeffsUpstream{Pre: t.Up[0], Post: t.Up[1], Res: t.Up[2]}
 		g, err := o.CoeffsBackward(coeffsInputsOf(t.In), kept, up, cfg)
 		return []tensor.Tensor{g.X, g.Phi, g.B, g.Alpha}, err
-	})
-	applied, err := o.Apply(x, phi, b, alpha)
-	if err != nil {
-		return nil, err
-	}
-	return &Coefficients{applied}, nil
+	}), nil
 }
 
 func coeffsInputsOf(ts []tensor.Tensor) CoeffsInputs {

@@ -2,7 +2,6 @@ package op
 
 import (
 	"cmp"
-	"fmt"
 
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -23,37 +22,35 @@ import (
 // It returns an error if the nodes are nil, of different graphs, one and the same,
 // or of the wrong shape or dtype, and if cfg is not valid.
 func Head(x, phi, b, alpha *gorgonia.Node, cfg mhc.HeadConfig) (*gorgonia.Node, error) {
-	const name = "mhc.Head"
-	in, err := describeAll(named{"x", x}, named{"phi", phi}, named{"b", b}, named{"alpha", alpha})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	lead, n, channels, err := wantStreams(in[0])
+	return first(construct("mhc.Head", func(in []fused.Operand) (*fused.Operator, error) { return headOperator(in, cfg) },
+		named{"x", x}, named{"phi", phi}, named{"b", b}, named{"alpha", alpha}))
+}
+
+func headOperator(in []fused.Operand, cfg mhc.HeadConfig) (*fused.Operator, error) {
+	x, phi, b, alpha := in[0], in[1], in[2], in[3]
+	lead, n, channels, err := wantStreams(x)
 	if err := cmp.Or(err, cfg.Validate()); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, err
 	}
 	if err := cmp.Or(
-		wantPhi(in[1], in[0], n*channels, n, cfg.Phi),
-		wantShape(in[2], "one number a stream", n),
-		wantCoefficient(in[2], in[0]),
-		wantShape(in[3], "one number", 1),
-		wantCoefficient(in[3], in[0]),
+		wantPhi(phi, x, n*channels, n, cfg.Phi),
+		wantShape(b, "one number a stream", n),
+		wantCoefficient(b, x),
+		wantShape(alpha, "one number", 1),
+		wantCoefficient(alpha, x),
 	); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, err
 	}
-	a := in[2].Dtype
-	return firstOutput(describe(fused.Operator{
-		Name: name,
+	return computed(fused.Operator{
 		Settings: []fused.Setting{
 			{Name: "rms_eps", Value: cfg.RMSEps},
 			{Name: "pre_eps", Value: cfg.PreEps},
 			{Name: "phi", Value: cfg.Phi},
 		},
-		Inputs: in,
 		Outputs: []fused.Operand{
-			{Name: "out", Dtype: in[0].Dtype, Shape: shapeOf(lead, channels)},
-			{Name: "mix", Dtype: a, Shape: shapeOf(lead, n)},
-			{Name: "r", Dtype: a, Shape: shapeOf(lead)},
+			{Name: "out", Dtype: x.Dtype, Shape: shapeOf(lead, channels)},
+			{Name: "mix", Dtype: b.Dtype, Shape: shapeOf(lead, n)},
+			{Name: "r", Dtype: b.Dtype, Shape: shapeOf(lead)},
 		},
 		BackwardInputs:  []int{0, 1, 2, 3},
 		BackwardOutputs: []int{1, 2},
@@ -64,7 +61,7 @@ func Head(x, phi, b, alpha *gorgonia.Node, cfg mhc.HeadConfig) (*gorgonia.Node, 
 		kept := HeadOutputs{Mix: t.Out[1], R: t.Out[2]}
 		g, err := o.HeadBackward(headInputsOf(t.In), kept, t.Up[0], cfg)
 		return []tensor.Tensor{g.X, g.Phi, g.B, g.Alpha}, err
-	}), x, phi, b, alpha)
+	}), nil
 }
 
 func headInputsOf(ts []tensor.Tensor) HeadInputs {

@@ -25,27 +25,26 @@ import (
 // It returns an error if the nodes are nil, of different graphs, one and the same,
 // or of the wrong shape or dtype, and if cfg is out of range.
 func MatMulRMS(x, phi *gorgonia.Node, cfg MatMulRMSConfig) (*gorgonia.Node, error) {
-	const name = "mhc.MatMulRMS"
-	in, err := describeAll(named{"x", x}, named{"phi", phi})
+	return first(construct("mhc.MatMulRMS", func(in []fused.Operand) (*fused.Operator, error) { return matMulRMSOperator(in, cfg) },
+		named{"x", x}, named{"phi", phi}))
+}
+
+func matMulRMSOperator(in []fused.Operand, cfg MatMulRMSConfig) (*fused.Operator, error) {
+	x, phi := in[0], in[1]
 	settings := mhc.HeadConfig{RMSEps: cfg.RMSEps, Phi: cfg.Phi} // a head has these and one more
-	if err := cmp.Or(err, settings.Validate()); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	if err := cmp.Or(settings.Validate(), wantStorage(x), wantMatrix(phi)); err != nil {
+		return nil, err
 	}
-	if err := cmp.Or(wantStorage(in[0]), wantMatrix(in[1])); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	lead, d := matMulDims(x.Shape, phi.Shape, cfg)
+	if d.Tokens*d.K != x.Shape.TotalSize() {
+		return nil, fmt.Errorf("x has shape %v, want [..., K] or [..., n, C] with n*C = K = %d: phi has shape %v, layout %v", x.Shape, d.K, phi.Shape, cfg.Phi)
 	}
-	lead, d := matMulDims(in[0].Shape, in[1].Shape, cfg)
-	if d.Tokens*d.K != in[0].Shape.TotalSize() {
-		return nil, fmt.Errorf("%s: x has shape %v, want [..., K] or [..., n, C] with n*C = K = %d: phi has shape %v, layout %v", name, in[0].Shape, d.K, in[1].Shape, cfg.Phi)
+	if err := wantPhi(phi, x, d.K, d.M, cfg.Phi); err != nil {
+		return nil, err
 	}
-	if err := wantPhi(in[1], in[0], d.K, d.M, cfg.Phi); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	a := arithmetic(in[0].Dtype)
-	return firstOutput(describe(fused.Operator{
-		Name:     name,
+	a := arithmetic(x.Dtype)
+	return computed(fused.Operator{
 		Settings: []fused.Setting{{Name: "rms_eps", Value: cfg.RMSEps}, {Name: "phi", Value: cfg.Phi}},
-		Inputs:   in,
 		Outputs: []fused.Operand{
 			{Name: "mix", Dtype: a, Shape: shapeOf(lead, d.M)},
 			{Name: "r", Dtype: a, Shape: shapeOf(lead)},
@@ -58,7 +57,7 @@ func MatMulRMS(x, phi *gorgonia.Node, cfg MatMulRMSConfig) (*gorgonia.Node, erro
 	}, func(o Operators, t fused.Tape) ([]tensor.Tensor, error) {
 		dx, dphi, err := o.MatMulRMSBackward(t.In[0], t.In[1], t.Out[0], t.Out[1], t.Up[0], cfg)
 		return []tensor.Tensor{dx, dphi}, err
-	}), x, phi)
+	}), nil
 }
 
 func wantMatrix(o fused.Operand) error {

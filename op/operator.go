@@ -1,6 +1,7 @@
 package op
 
 import (
+	"fmt"
 	"slices"
 
 	"gorgonia.org/gorgonia"
@@ -9,8 +10,41 @@ import (
 	"github.com/mhc-go/mhc/op/fused"
 )
 
-// describe completes an operator with its computations, methods of Operators.
-func describe(o fused.Operator, forward func(o Operators, in []tensor.Tensor) ([]tensor.Tensor, error), backward func(Operators, fused.Tape) ([]tensor.Tensor, error)) *fused.Operator {
+// named is an operand's node and the name that errors call it.
+type named struct {
+	name string
+	node *gorgonia.Node
+}
+
+// construct applies an operator to nodes. operator checks the operands and
+// describes all of the operator but its name and inputs.
+func construct(name string, operator func(in []fused.Operand) (*fused.Operator, error), operands ...named) (*fused.Applied, error) {
+	nodes, in := make(gorgonia.Nodes, len(operands)), make([]fused.Operand, len(operands))
+	for i, o := range operands {
+		var err error
+		if in[i], err = fused.OperandOf(o.name, o.node); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		nodes[i] = o.node
+	}
+	o, err := operator(in)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	o.Name, o.Inputs, o.Sum = name, in, addAll
+	return o.Apply(nodes...)
+}
+
+// first is the node of an operator's first output.
+func first(a *fused.Applied, err error) (*gorgonia.Node, error) {
+	if err != nil {
+		return nil, err
+	}
+	return a.Output(0)
+}
+
+// computed completes an operator with its computations, methods of Operators.
+func computed(o fused.Operator, forward func(o Operators, in []tensor.Tensor) ([]tensor.Tensor, error), backward func(Operators, fused.Tape) ([]tensor.Tensor, error)) *fused.Operator {
 	o.Forward = func(in []tensor.Tensor) ([]tensor.Tensor, error) {
 		return compute(in, func(ops Operators) ([]tensor.Tensor, error) { return forward(ops, in) })
 	}
@@ -18,7 +52,6 @@ func describe(o fused.Operator, forward func(o Operators, in []tensor.Tensor) ([
 		read := slices.DeleteFunc(slices.Concat(t.In, t.Out, t.Up), func(t tensor.Tensor) bool { return t == nil })
 		return compute(read, func(ops Operators) ([]tensor.Tensor, error) { return backward(ops, t) })
 	}
-	o.Sum = addAll
 	return &o
 }
 
@@ -32,12 +65,3 @@ func addAll(terms ...tensor.Tensor) (tensor.Tensor, error) {
 
 // results is what a method of Operators with one result returns, as a slice.
 func results(t tensor.Tensor, err error) ([]tensor.Tensor, error) { return []tensor.Tensor{t}, err }
-
-// firstOutput applies an operator to nodes and returns its first output.
-func firstOutput(o *fused.Operator, nodes ...*gorgonia.Node) (*gorgonia.Node, error) {
-	a, err := o.Apply(nodes...)
-	if err != nil {
-		return nil, err
-	}
-	return a.Output(0)
-}

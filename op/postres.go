@@ -24,43 +24,40 @@ import (
 // It returns an error if the nodes are nil, of different graphs, one and the same,
 // or of the wrong shape or dtype.
 func PostRes(x, f, hpost, hres *gorgonia.Node, apply mhc.Apply) (*gorgonia.Node, error) {
-	const name = "mhc.PostRes"
-	in, err := describeAll(named{"x", x}, named{"f", f}, named{"hpost", hpost}, named{"hres", hres})
+	return first(construct("mhc.PostRes", func(in []fused.Operand) (*fused.Operator, error) { return postResOperator(in, apply) },
+		named{"x", x}, named{"f", f}, named{"hpost", hpost}, named{"hres", hres}))
+}
+
+func postResOperator(in []fused.Operand, apply mhc.Apply) (*fused.Operator, error) {
+	x, f, hpost, hres := in[0], in[1], in[2], in[3]
+	lead, n, channels, err := wantStreams(x)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	lead, n, channels, err := wantStreams(in[0])
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, err
 	}
 	if apply != mhc.ApplyRows && apply != mhc.ApplyTransposed {
-		return nil, fmt.Errorf("%s: apply is %v, want rows or transposed", name, apply)
+		return nil, fmt.Errorf("apply is %v, want rows or transposed", apply)
 	}
-	why := fmt.Sprintf("x has shape %v", in[0].Shape)
+	why := fmt.Sprintf("x has shape %v", x.Shape)
 	if err := cmp.Or(
-		wantShape(in[1], why, shapeOf(lead, channels)...),
-		wantDtype(in[1], where(in[0]), in[0].Dtype),
-		wantShape(in[2], why, shapeOf(lead, n)...),
-		wantCoefficient(in[2], in[0]),
-		wantShape(in[3], why, shapeOf(lead, n, n)...),
-		wantCoefficient(in[3], in[0]),
+		wantShape(f, why, shapeOf(lead, channels)...),
+		wantDtype(f, where(x), x.Dtype),
+		wantShape(hpost, why, shapeOf(lead, n)...),
+		wantCoefficient(hpost, x),
+		wantShape(hres, why, shapeOf(lead, n, n)...),
+		wantCoefficient(hres, x),
 	); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, err
 	}
-	out := in[0]
-	out.Name = "out"
-	return firstOutput(describe(fused.Operator{
-		Name:           name,
+	return computed(fused.Operator{
 		Settings:       []fused.Setting{{Name: "apply", Value: apply}},
-		Inputs:         in,
-		Outputs:        []fused.Operand{out},
+		Outputs:        []fused.Operand{{Name: "out", Dtype: x.Dtype, Shape: x.Shape}},
 		BackwardInputs: []int{0, 1, 2, 3},
 	}, func(o Operators, in []tensor.Tensor) ([]tensor.Tensor, error) {
 		return results(o.PostRes(postResInputsOf(in), apply))
 	}, func(o Operators, t fused.Tape) ([]tensor.Tensor, error) {
 		g, err := o.PostResBackward(postResInputsOf(t.In), t.Up[0], apply)
 		return []tensor.Tensor{g.X, g.F, g.HPost, g.HRes}, err
-	}), x, f, hpost, hres)
+	}), nil
 }
 
 func postResInputsOf(ts []tensor.Tensor) PostResInputs {

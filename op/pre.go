@@ -18,30 +18,28 @@ import (
 // It returns an error if the nodes are nil, of different graphs, one and the same,
 // or of the wrong shape or dtype.
 func Pre(x, hpre *gorgonia.Node) (*gorgonia.Node, error) {
-	const name = "mhc.Pre"
-	in, err := describeAll(named{"x", x}, named{"hpre", hpre})
+	return first(construct("mhc.Pre", preOperator, named{"x", x}, named{"hpre", hpre}))
+}
+
+func preOperator(in []fused.Operand) (*fused.Operator, error) {
+	x, hpre := in[0], in[1]
+	lead, n, channels, err := wantStreams(x)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	lead, n, channels, err := wantStreams(in[0])
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, err
 	}
 	if err := cmp.Or(
-		wantShape(in[1], fmt.Sprintf("x has shape %v", in[0].Shape), shapeOf(lead, n)...),
-		wantCoefficient(in[1], in[0]),
+		wantShape(hpre, fmt.Sprintf("x has shape %v", x.Shape), shapeOf(lead, n)...),
+		wantCoefficient(hpre, x),
 	); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, err
 	}
-	return firstOutput(describe(fused.Operator{
-		Name:           name,
-		Inputs:         in,
-		Outputs:        []fused.Operand{{Name: "out", Dtype: in[0].Dtype, Shape: shapeOf(lead, channels)}},
+	return computed(fused.Operator{
+		Outputs:        []fused.Operand{{Name: "out", Dtype: x.Dtype, Shape: shapeOf(lead, channels)}},
 		BackwardInputs: []int{0, 1},
 	}, func(o Operators, in []tensor.Tensor) ([]tensor.Tensor, error) {
 		return results(o.Pre(in[0], in[1]))
 	}, func(o Operators, t fused.Tape) ([]tensor.Tensor, error) {
 		dx, dhpre, err := o.PreBackward(t.In[0], t.In[1], t.Up[0])
 		return []tensor.Tensor{dx, dhpre}, err
-	}), x, hpre)
+	}), nil
 }

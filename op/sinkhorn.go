@@ -18,27 +18,23 @@ import (
 // It returns an error if the node is nil or of the wrong shape or dtype, and if
 // cfg is not valid.
 func Sinkhorn(logits *gorgonia.Node, cfg sinkhorn.Config) (*gorgonia.Node, error) {
-	const name = "mhc.Sinkhorn"
-	in, err := describeAll(named{"logits", logits})
-	if err := cmp.Or(err, cfg.Validate()); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	return first(construct("mhc.Sinkhorn", func(in []fused.Operand) (*fused.Operator, error) { return sinkhornOperator(in[0], cfg) },
+		named{"logits", logits}))
+}
+
+func sinkhornOperator(logits fused.Operand, cfg sinkhorn.Config) (*fused.Operator, error) {
+	if err := cmp.Or(cfg.Validate(), wantDtype(logits, "", tensor.Float32, tensor.Float64), wantSquare(logits)); err != nil {
+		return nil, err
 	}
-	if err := cmp.Or(wantDtype(in[0], "", tensor.Float32, tensor.Float64), wantSquare(in[0])); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	out := in[0]
-	out.Name = "p"
-	return firstOutput(describe(fused.Operator{
-		Name:           name,
+	return computed(fused.Operator{
 		Settings:       sinkhornSettings(cfg),
-		Inputs:         in,
-		Outputs:        []fused.Operand{out},
+		Outputs:        []fused.Operand{{Name: "p", Dtype: logits.Dtype, Shape: logits.Shape}},
 		BackwardInputs: []int{0},
 	}, func(o Operators, in []tensor.Tensor) ([]tensor.Tensor, error) {
 		return results(o.Sinkhorn(in[0], cfg))
 	}, func(o Operators, t fused.Tape) ([]tensor.Tensor, error) {
 		return results(o.SinkhornBackward(t.In[0], t.Up[0], cfg))
-	}), logits)
+	}), nil
 }
 
 func wantSquare(o fused.Operand) error {

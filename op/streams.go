@@ -16,26 +16,24 @@ import (
 // It returns an error if the node is nil, a scalar or of another dtype, and if n
 // is not positive.
 func Streams(x *gorgonia.Node, n int) (*gorgonia.Node, error) {
-	const name = "mhc.Streams"
-	in, err := describeAll(named{"x", x})
-	if err == nil && n < 1 {
-		err = fmt.Errorf("n is %d, want 1 or more", n)
+	return first(construct("mhc.Streams", func(in []fused.Operand) (*fused.Operator, error) { return streamsOperator(in[0], n) },
+		named{"x", x}))
+}
+
+func streamsOperator(x fused.Operand, n int) (*fused.Operator, error) {
+	if n < 1 {
+		return nil, fmt.Errorf("n is %d, want 1 or more", n)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	if err := wantStorage(x); err != nil {
+		return nil, err
 	}
-	if err := wantStorage(in[0]); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	lead, last := splitLast(in[0].Shape, 1)
-	return firstOutput(describe(fused.Operator{
-		Name:     name,
+	lead, last := splitLast(x.Shape, 1)
+	return computed(fused.Operator{
 		Settings: []fused.Setting{{Name: "n", Value: n}},
-		Inputs:   in,
-		Outputs:  []fused.Operand{{Name: "out", Dtype: in[0].Dtype, Shape: shapeOf(lead, n, last[0])}},
+		Outputs:  []fused.Operand{{Name: "out", Dtype: x.Dtype, Shape: shapeOf(lead, n, last[0])}},
 	}, func(o Operators, in []tensor.Tensor) ([]tensor.Tensor, error) {
 		return results(o.Streams(in[0], n))
 	}, func(o Operators, t fused.Tape) ([]tensor.Tensor, error) {
 		return results(o.StreamsBackward(t.Up[0]))
-	}), x)
+	}), nil
 }
