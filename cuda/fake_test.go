@@ -451,7 +451,6 @@ func (f *fake) Elapsed(start, end driver.Event) (float64, error) {
 	return float64(f.events[end].at - f.events[start].at), nil
 }
 
-
 func requireCode(t *testing.T, err error, code driver.Code) {
 	t.Helper()
 	var got driver.Code

@@ -1,0 +1,17 @@
+package cuda
+
+import (
+	"github.com/mhc-go/mhc/cuda/driver"
+	"github.com/mhc-go/mhc/cuda/plan"
+)
+
+// RunAt is Run with scratch memory of the caller's.
+func (s *Stream) RunAt(op Operator, work plan.Ptr) error {
+	return s.with(func() error { return s.queue(op, driver.Pointer(work), s.e.launch) })
+}
+
+// Variables of the environment.
+const (
+	DebugVariable   = debugVariable
+	RequireVariable = requireVariable
+)
