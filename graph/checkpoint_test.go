@@ -99,8 +99,7 @@ func TestResumedRunEqualsUninterrupted(t *testing.T) {
 func TestCheckpointsAreWrittenWhenDue(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "checkpoint.safetensors")
 	steps := make(map[int]int)
-	var r *run
-	r = newRun(t, tensor.Float32, WithCheckpoint(path, 3), WithCallback(func(m Metrics) error {
+	r := newRun(t, tensor.Float32, WithCheckpoint(path, 3), WithCallback(func(m Metrics) error {
 		if c, err := ReadCheckpoint(path); err == nil {
 			steps[m.Step] = c.Step // what the step before has left
 		}

@@ -98,18 +98,35 @@ func exportNode(n *gorgonia.Node) ExportNode {
 	return e
 }
 
-// WriteJSON writes g as an [Export] in JSON.
+// WriteJSON writes g as an [Export] in JSON, a node or an edge on a line.
 func WriteJSON(w io.Writer, g *gorgonia.ExprGraph) error {
 	e, err := NewExport(g)
 	if err != nil {
 		return err
 	}
-	text, err := json.MarshalIndent(e, "", "  ")
+	nodes, err := jsonLines(e.Nodes)
 	if err != nil {
-		return fmt.Errorf("graph: %w", err)
+		return err
 	}
-	_, err = w.Write(append(text, '\n'))
+	edges, err := jsonLines(e.Edges)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "{\n\"nodes\": [%s],\n\"edges\": [%s]\n}\n", nodes, edges)
 	return err
+}
+
+// jsonLines is the elements of a JSON array, one on a line.
+func jsonLines[T any](items []T) (string, error) {
+	lines := make([]string, len(items))
+	for i, item := range items {
+		text, err := json.Marshal(item)
+		if err != nil {
+			return "", fmt.Errorf("graph: %w", err)
+		}
+		lines[i] = "\n" + string(text)
+	}
+	return strings.Join(lines, ","), nil
 }
 
 // WriteDOT writes g in the language of Graphviz, with the names, shapes, dtypes

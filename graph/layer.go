@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -45,6 +46,9 @@ func (l *Layer) Apply(x *gorgonia.Node, f func(*gorgonia.Node) (*gorgonia.Node, 
 }
 
 func (l *Layer) apply(x *gorgonia.Node, f func(*gorgonia.Node) (*gorgonia.Node, error)) (*gorgonia.Node, error) {
+	if f == nil {
+		return nil, errors.New("graph: f is nil")
+	}
 	c, err := op.Coeffs(x, l.params.phi, l.params.b, l.params.alpha, l.cfg.MHC)
 	if err != nil {
 		return nil, err
@@ -73,7 +77,7 @@ func (l *Layer) apply(x *gorgonia.Node, f func(*gorgonia.Node) (*gorgonia.Node, 
 		return nil, err
 	}
 	if h == nil {
-		return nil, fmt.Errorf("f returned a nil node")
+		return nil, errors.New("graph: f returned a nil node")
 	}
 	if h, err = op.Cast(h, x.Dtype()); err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ type Stack struct {
 // <name>.head.alpha [1], to g. It returns an error if g has a node of such a name.
 func NewStack(g *gorgonia.ExprGraph, name string, layers int, cfg Config) (*Stack, error) {
 	if layers < 1 {
-		return nil, fmt.Errorf("graph: stack %s: %d layers, want 1 or more", name, layers)
+		return nil, fmt.Errorf("stack %s: graph: %d layers, want 1 or more", name, layers)
 	}
 	s := &Stack{cfg: cfg, name: name, layers: make([]*Layer, layers)}
 	for i := range s.layers {

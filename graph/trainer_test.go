@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -473,3 +474,53 @@ func TestProgressLines(t *testing.T) {
 type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
+
+// Two nodes of one hash are two nodes to the graph and one to the machine.
+func TestNewTrainerReportsHashCollisions(t *testing.T) {
+	g := gorgonia.NewGraph()
+	a := newParameter(g, "p68346", tensor.Float64, []float64{1, 2}, 2)
+	b := newParameter(g, "p4009", tensor.Float64, []float64{3, 4}, 2)
+	require.Equal(t, a.Hashcode(), b.Hashcode())
+	loss := gorgonia.Must(gorgonia.Sum(gorgonia.Must(gorgonia.HadamardProd(a, b))))
+	_, err := NewTrainer(loss, gorgonia.Nodes{a, b})
+	assert.EqualError(t, err, "graph: nodes p68346 (0) and p4009 (1) have one hash, so Gorgonia would run them as one: rename an input of either")
+}
+
+// Gradients that the graph has already are used.
+func TestNewTrainerAfterGrad(t *testing.T) {
+	want := newTiny(t, mhc.Liger, tensor.Float64, 1)
+	require.NoError(t, newTestTrainer(t, want).Run(t.Context(), 2, want.numbered(5)))
+	m := newTiny(t, mhc.Liger, tensor.Float64, 1)
+	_, err := gorgonia.Grad(m.loss, m.params...)
+	require.NoError(t, err)
+	require.NoError(t, newTestTrainer(t, m).Run(t.Context(), 2, m.numbered(5)))
+	assert.Equal(t, want.weights(t), m.weights(t))
+}
+
+func TestTrainingIsTheSameOnAnyNumberOfProcessors(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	var want map[string][]float64
+	for _, n := range []int{1, 2, 7} {
+		runtime.GOMAXPROCS(n)
+		m := newTiny(t, mhc.Liger, tensor.Float32, 1)
+		require.NoError(t, newTestTrainer(t, m, WithClipNorm(0.1)).Run(t.Context(), 5, m.numbered(5)))
+		if want == nil {
+			want = m.weights(t)
+		}
+		assert.Equal(t, want, m.weights(t), "GOMAXPROCS %d", n)
+	}
+}
+
+func TestRunWithNothingToDo(t *testing.T) {
+	m := newTiny(t, mhc.Liger, tensor.Float32, 1)
+	before := m.weights(t)
+	var out bytes.Buffer
+	tr := newTestTrainer(t, m, WithProgress(&out))
+	require.NoError(t, tr.Run(t.Context(), 0, m.numbered(5)))
+	require.NoError(t, tr.Run(t.Context(), -3, m.numbered(5)))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("enough"))
+	assert.EqualError(t, tr.Run(ctx, 3, m.numbered(5)), "graph: stopped after 0 of 3 steps: enough")
+	assert.Equal(t, before, m.weights(t))
+	assert.Empty(t, out.String())
+}
