@@ -16,7 +16,7 @@ const (
 	backwardPieces = 64
 	// chunkTokens is the largest number of tokens whose float32 gradients of phi
 	// are added up one after the other.
-	chunkTokens = 1 << 15
+	chunkTokens = 680 * backwardRows
 )
 
 func backward[S, P dtype.Storage, A dtype.Float](dx []S, dphi []P, x []S, phi []P, mix, r, dmix []A, d Dims) {

@@ -61,7 +61,10 @@ func checkInputs[S, P dtype.Storage, A dtype.Float](x []S, phi []P, r []A, d Dim
 	if err := checkLen("phi", phi, "K*M", d.K, d.M); err != nil {
 		return err
 	}
-	return checkLen("r", r, "Tokens*1", d.Tokens, 1)
+	if len(r) != d.Tokens {
+		return fmt.Errorf("rmsnorm: r has %d numbers, want Tokens = %d", len(r), d.Tokens)
+	}
+	return nil
 }
 
 // checkLen requires rows*cols numbers, a product that may be past an int.
