@@ -1,0 +1,45 @@
+# Everything a developer or a user runs. `make help` lists it.
+
+GO ?= go
+OUT ?= out/charlm
+STATICCHECK = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.7.0
+ASM = blend exp matmul normalize
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: ## train a small language model for two minutes; results in out/charlm
+	$(GO) run ./examples/charlm -out $(OUT) $(ARGS)
+
+.PHONY: test
+test: ## run every test, and a program that imports the module from outside
+	$(GO) test -timeout 9m ./...
+	cd tests/consumer && $(GO) run .
+
+.PHONY: race
+race: ## run every test under the race detector
+	$(GO) test -race -short -timeout 30m ./...
+
+.PHONY: lint
+lint: asm-check ## gofmt, go vet, staticcheck, stale assembly
+	@files=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$files" ]; then echo "gofmt would change:"; echo "$$files"; exit 1; fi
+	$(GO) vet ./...
+	$(STATICCHECK) ./...
+
+.PHONY: cover
+cover: ## statement coverage by package, of the tests of all packages
+	$(GO) test -timeout 9m -coverprofile=coverage.out ./...
+
+.PHONY: bench
+bench: ## time the operators beside the same built from Gorgonia's own
+	$(GO) run ./cmd/mhc bench -peer gorgonia
+
+.PHONY: asm
+asm: $(ASM:%=asm-%) ## write the assembly again from its generators
+
+.PHONY: asm-check
+asm-check: ## fail where the committed assembly is not what its generator writes
+	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && cp -r internal/kernel "$$tmp/before" && \
+	$(MAKE) --no-print-directory asm >/dev/null && diff -r "$$tmp/before" internal/kernel

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"image/color"
+	"path/filepath"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/plotutil"
+	"gonum.org/v1/plot/vg"
+)
+
+// curve is one line of a plot.
+type curve struct {
+	name   string
+	points plotter.XYs
+}
+
+// level is a horizontal line to compare curves with.
+type level struct {
+	name  string
+	value float64
+}
+
+// drawPlot writes a PNG. Levels are dashed; logY draws powers of ten.
+func drawPlot(file, title, yLabel string, curves []curve, levels []level, logY bool) error {
+	p := plot.New()
+	p.Title.Text = title
+	p.X.Label.Text = "step"
+	p.Y.Label.Text = yLabel
+	p.Legend.Top = true
+	p.Add(plotter.NewGrid())
+	if logY {
+		p.Y.Scale = plot.LogScale{}
+		p.Y.Tick.Marker = plot.LogTicks{Prec: -1}
+	}
+	for i, c := range curves {
+		if len(c.points) == 0 {
+			return fmt.Errorf("plot %s: curve %q has no points", filepath.Base(file), c.name)
+		}
+		line, err := plotter.NewLine(c.points)
+		if err != nil {
+			return fmt.Errorf("plot %s: curve %q: %w", filepath.Base(file), c.name, err)
+		}
+		line.Color = plotutil.Color(i)
+		line.Width = vg.Points(1.5)
+		p.Add(line)
+		p.Legend.Add(c.name, line)
+	}
+	for i, l := range levels {
+		at := l.value
+		f := plotter.NewFunction(func(float64) float64 { return at })
+		f.Color = color.Gray{Y: uint8(60 + 60*i)}
+		f.Dashes = []vg.Length{vg.Points(4), vg.Points(3)}
+		p.Add(f)
+		p.Legend.Add(l.name, f)
+		p.Y.Min, p.Y.Max = min(p.Y.Min, at), max(p.Y.Max, at)
+	}
+	if logY {
+		// Room around the curves, also around one that is constant.
+		p.Y.Min, p.Y.Max = p.Y.Min/1.2, p.Y.Max*1.2
+	}
+	return p.Save(7*vg.Inch, 4.5*vg.Inch, file)
+}
