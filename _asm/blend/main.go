@@ -1,14 +1,16 @@
-// Command blend generates the kernels of internal/kernel/blend: for float32 and
-// float64, with AVX2 and with AVX-512, the two products between rows that mix
-// residual streams.
+// Command blend generates the kernels of internal/kernel/blend: the two products
+// between rows that mix residual streams, for rows of each storage type, with
+// AVX2 and with AVX-512.
 //
 // A kernel walks over blocks of up to four rows whose sums stay in registers.
-// Rows come as slices of slices, so that they may lie anywhere.
+// Rows come as slices of slices, so that they may lie anywhere. 16-bit numbers
+// are widened as they are loaded and rounded as they are stored.
 package main
 
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -18,10 +20,24 @@ import (
 // sliceHeader is the size of a slice's header, a row's in the list of rows.
 const sliceHeader = 24
 
+// An element is a type that rows are stored in.
+type element struct {
+	suffix string // of the kernels' names
+	memory string // Go's name of the type in memory
+	size   int    // its bytes
+	wide   string // Go's name of the type that is computed in
+}
+
+var elements = []element{
+	{"F32", "float32", 4, "float32"},
+	{"F64", "float64", 8, "float64"},
+	{"BF16", "uint16", 2, "float32"},
+	{"F16", "uint16", 2, "float32"},
+}
+
 // A target is the element type and the instruction set of a kernel.
 type target struct {
-	elem   string        // Go's name of the type
-	size   int           // bytes of an element
+	element
 	tier   string        // suffix of the kernels' names
 	vector int           // bytes of a vector register
 	regs   []VecPhysical // the vector registers
@@ -29,11 +45,11 @@ type target struct {
 	others int           // rows of x that dots holds at once
 }
 
-// maskTable is a vector of ones, then a vector of zeros.
-var maskTable Mem
-
 // rows is the number of rows that a kernel holds at once of dst, or of g.
 const rows = 4
+
+// maskTable is a vector of ones, then a vector of zeros.
+var maskTable Mem
 
 func main() {
 	ymm := []VecPhysical{Y0, Y1, Y2, Y3, Y4, Y5, Y6, Y7, Y8, Y9, Y10, Y11, Y12, Y13, Y14, Y15}
@@ -45,15 +61,12 @@ func main() {
 	for i := range 8 {
 		DATA(i*8, U64(map[bool]uint64{true: math.MaxUint64}[i < 4]))
 	}
-	for _, elem := range []struct {
-		name string
-		size int
-	}{{"float32", 4}, {"float64", 8}} {
+	for _, e := range elements {
 		for _, t := range []target{
 			{tier: "AVX2", vector: 32, regs: ymm, unroll: 2, others: 2},
 			{tier: "AVX512", vector: 64, regs: zmm, unroll: 4, others: 4},
 		} {
-			t.elem, t.size = elem.name, elem.size
+			t.element = e
 			t.combine()
 			t.dots()
 		}
@@ -61,28 +74,56 @@ func main() {
 	Generate()
 }
 
-func (t target) name(kernel string) string {
-	return fmt.Sprintf("%s%s%s", kernel, map[int]string{4: "F32", 8: "F64"}[t.size], t.tier)
-}
+func (t target) name(kernel string) string { return kernel + t.suffix + t.tier }
 
 // lanes is the number of elements of a vector.
-func (t target) lanes() int { return t.vector / t.size }
+func (t target) lanes() int { return t.vector / t.wideSize() }
 
-// combine writes the kernel of blend.Combine.
-func (t target) combine() {
-	TEXT(t.name("combine"), NOSPLIT, fmt.Sprintf("func(dst [][]%[1]s, h []%[1]s, src [][]%[1]s, n int)", t.elem))
+// wideSize is the size of a number that is computed with.
+func (t target) wideSize() int { return max(t.size, 4) }
+
+// narrow says that numbers are 16 bits in memory.
+func (t target) narrow() bool { return t.size == 2 }
+
+// begin begins a kernel with its comment: what it equals, over how many channels.
+func (t target) begin(kernel, signature, loop, note string) {
+	TEXT(t.name(kernel), NOSPLIT, fmt.Sprintf(signature, t.memory, t.wide))
 	Pragma("noescape")
-	Doc(t.name("combine")+" equals", "",
-		"	for o, row := range dst {",
-		"		for c := range n {",
-		"			s := "+t.elem+"(0)",
-		"			for i := range src {",
-		"				s += h[o*len(src)+i] * src[i][c] // rounded once",
-		"			}",
-		"			row[c] = s",
-		"		}",
-		"	}", "",
-		"where src has a row or more.")
+	if t.narrow() {
+		note += ", n is a multiple of 16, and a number in memory stands for the " + map[string]string{"BF16": "BFloat16", "F16": "Float16"}[t.suffix] + " of its bits"
+	}
+	doc := []string{t.name(kernel) + " equals", ""}
+	for _, line := range strings.Split(fmt.Sprintf(loop, t.wide), "\n") {
+		doc = append(doc, "\t"+line)
+	}
+	doc = append(doc, "")
+	Doc(append(doc, wrap(note+".")...)...)
+}
+
+// wrap breaks text into lines of a comment.
+func wrap(text string) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && len(line)+1+len(word) > 77 {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimPrefix(line+" "+word, " ")
+	}
+	return append(lines, line)
+}
+
+// combine writes the kernel of a Combine.
+func (t target) combine() {
+	t.begin("combine", "func(dst [][]%[1]s, h []%[2]s, src [][]%[1]s, n int)", `for o, row := range dst {
+	for c := range n {
+		s := %s(0)
+		for i := range src {
+			s += h[o*len(src)+i] * src[i][c]
+		}
+		row[c] = s
+	}
+}`, "where src has a row or more, and a product and its addition are rounded once")
 	c := combine{
 		target: t,
 		dst:    Load(Param("dst").Base(), GP64()),
@@ -92,25 +133,31 @@ func (t target) combine() {
 		stride: GP64(), stride3: GP64(), at: GP64(),
 	}
 	n := Load(Param("n"), GP64())
-	IMUL3Q(U32(t.size), c.inputs, c.stride)
+	IMUL3Q(U32(t.wideSize()), c.inputs, c.stride)
 	LEAQ(Mem{Base: c.stride, Index: c.stride, Scale: 2}, c.stride3)
 	XORQ(c.at, c.at)
+	plain := t.plain()
 
 	for _, vectors := range []int{t.unroll, 1} {
 		step, label := vectors*t.lanes(), fmt.Sprintf("by%d", vectors)
+		if t.narrow() && step < narrowStep {
+			continue
+		}
 		Label(label)
 		CMPQ(n, U32(step))
 		JL(LabelRef("past_" + label))
-		c.pass(label, vectors, t.plain())
+		c.pass(label, vectors, plain)
 		ADDQ(U32(step*t.size), c.at)
 		SUBQ(U32(step), n)
 		JMP(LabelRef(label))
 		Label("past_" + label)
 	}
-	TESTQ(n, n)
-	JZ(LabelRef("done"))
-	c.pass("tail", 1, t.masked(n))
-	Label("done")
+	if !t.narrow() {
+		TESTQ(n, n)
+		JZ(LabelRef("done"))
+		c.pass("tail", 1, t.masked(n))
+		Label("done")
+	}
 	VZEROUPPER()
 	RET()
 }
@@ -162,7 +209,7 @@ func (c combine) block(label string, dst, h Register, outputs, vectors int, mem 
 	Label(label)
 	MOVQ(Mem{Base: src}, row)
 	for v, r := range in {
-		mem.load(Mem{Base: row, Index: c.at, Scale: 1, Disp: v * c.vector}, r)
+		mem.load(Mem{Base: row, Index: c.at, Scale: 1, Disp: v * c.lanes() * c.size}, r)
 	}
 	for o, at := range []Mem{
 		{Base: h},
@@ -175,33 +222,27 @@ func (c combine) block(label string, dst, h Register, outputs, vectors int, mem 
 			c.fma(weight, r, sum[o*vectors+v])
 		}
 	}
-	ADDQ(Imm(uint64(c.size)), h)
+	ADDQ(Imm(uint64(c.wideSize())), h)
 	ADDQ(Imm(sliceHeader), src)
 	DECQ(left)
 	JNZ(LabelRef(label))
 	for o := range outputs {
 		MOVQ(Mem{Base: dst, Disp: o * sliceHeader}, row)
-		for v := range vectors {
-			mem.store(sum[o*vectors+v], Mem{Base: row, Index: c.at, Scale: 1, Disp: v * c.vector})
-		}
+		mem.store(sum[o*vectors:][:vectors], Mem{Base: row, Index: c.at, Scale: 1})
 	}
 }
 
-// dots writes the kernel of blend.Dots.
+// dots writes the kernel of a Dots.
 func (t target) dots() {
-	TEXT(t.name("dots"), NOSPLIT, fmt.Sprintf("func(d []%[1]s, g, x [][]%[1]s, n int)", t.elem))
-	Pragma("noescape")
-	Doc(t.name("dots")+" equals", "",
-		"	for o := range g {",
-		"		for i := range x {",
-		"			s := "+t.elem+"(0)",
-		"			for c := range n {",
-		"				s += g[o][c] * x[i][c]",
-		"			}",
-		"			d[o*len(x)+i] += s",
-		"		}",
-		"	}", "",
-		fmt.Sprintf("but that each sum is of %d sums, of every %dth c.", t.lanes(), t.lanes()))
+	t.begin("dots", "func(d []%[2]s, g, x [][]%[1]s, n int)", `for o := range g {
+	for i := range x {
+		s := %s(0)
+		for c := range n {
+			s += g[o][c] * x[i][c]
+		}
+		d[o*len(x)+i] += s
+	}
+}`, fmt.Sprintf("but that each sum is of %d sums, of every %dth c", t.lanes(), t.lanes()))
 	k := dots{target: t, g: GP64(), x: GP64(), d: GP64(), right: GP64(), left: AllocLocal(8)}
 	Load(Param("g").Base(), k.g)
 	Load(Param("d").Base(), k.d)
@@ -248,13 +289,13 @@ func (k dots) row(outputs int) {
 		JL(LabelRef(other))
 		k.block(fmt.Sprintf("%s_%d", label, inputs), outputs, inputs)
 		ADDQ(Imm(uint64(inputs*sliceHeader)), k.x)
-		ADDQ(Imm(uint64(inputs*k.size)), k.d)
+		ADDQ(Imm(uint64(inputs*k.wideSize())), k.d)
 		SUBQ(Imm(uint64(inputs)), k.right)
 		JMP(LabelRef(label))
 		Label(other)
 	}
 	stride := Load(Param("x").Len(), GP64())
-	IMUL3Q(U32((outputs-1)*k.size), stride, stride)
+	IMUL3Q(U32((outputs-1)*k.wideSize()), stride, stride)
 	ADDQ(stride, k.d)
 }
 
@@ -275,7 +316,7 @@ func (k dots) block(label string, outputs, inputs int) {
 		xRow[i] = GP64()
 		MOVQ(Mem{Base: k.x, Disp: i * sliceHeader}, xRow[i])
 	}
-	at, n := GP64(), Load(Param("n"), GP64())
+	plain, at, n := k.loader(), GP64(), Load(Param("n"), GP64())
 	XORQ(at, at)
 	multiply := func(mem access) {
 		for o, r := range g {
@@ -291,82 +332,27 @@ func (k dots) block(label string, outputs, inputs int) {
 	Label(label)
 	CMPQ(n, Imm(uint64(k.lanes())))
 	JL(LabelRef(label + "_tail"))
-	multiply(k.plain())
-	ADDQ(Imm(uint64(k.vector)), at)
+	multiply(plain)
+	ADDQ(Imm(uint64(k.lanes()*k.size)), at)
 	SUBQ(Imm(uint64(k.lanes())), n)
 	JMP(LabelRef(label))
 	Label(label + "_tail")
-	TESTQ(n, n)
-	JZ(LabelRef(label + "_sum"))
-	multiply(k.masked(n))
-	Label(label + "_sum")
+	if !k.narrow() {
+		TESTQ(n, n)
+		JZ(LabelRef(label + "_sum"))
+		multiply(k.masked(n))
+		Label(label + "_sum")
+	}
 
 	d, stride := GP64(), Load(Param("x").Len(), GP64())
 	MOVQ(k.d, d)
 	for o := range outputs {
 		for i := range inputs {
-			k.addSum(sum[o*inputs+i], x, Mem{Base: d, Disp: i * k.size})
+			k.addSum(sum[o*inputs+i], x, Mem{Base: d, Disp: i * k.wideSize()})
 		}
 		if o < outputs-1 {
-			LEAQ(Mem{Base: d, Index: stride, Scale: uint8(k.size)}, d)
+			LEAQ(Mem{Base: d, Index: stride, Scale: uint8(k.wideSize())}, d)
 		}
-	}
-}
-
-// access is how a vector moves between memory and a register.
-type access struct {
-	load  func(from Mem, to VecPhysical)
-	store func(from VecPhysical, to Mem)
-}
-
-func (t target) plain() access {
-	move := func(a, b Op) {
-		if t.size == 4 {
-			VMOVUPS(a, b)
-		} else {
-			VMOVUPD(a, b)
-		}
-	}
-	return access{
-		load:  func(from Mem, to VecPhysical) { move(from, to) },
-		store: func(from VecPhysical, to Mem) { move(from, to) },
-	}
-}
-
-// masked moves the first n elements, fewer than a vector has; those past them
-// load as zero. It holds the mask in K1, or in the last vector register.
-func (t target) masked(n Register) access {
-	if t.vector == 64 {
-		bits := GP64()
-		MOVQ(I32(-1), bits)
-		BZHIQ(n, bits, bits)
-		KMOVW(bits.As32(), K1)
-		if t.size == 4 {
-			return access{
-				load:  func(from Mem, to VecPhysical) { VMOVUPS_Z(from, K1, to) },
-				store: func(from VecPhysical, to Mem) { VMOVUPS(from, K1, to) },
-			}
-		}
-		return access{
-			load:  func(from Mem, to VecPhysical) { VMOVUPD_Z(from, K1, to) },
-			store: func(from VecPhysical, to Mem) { VMOVUPD(from, K1, to) },
-		}
-	}
-	mask := t.regs[len(t.regs)-1]
-	table, back := GP64(), GP64()
-	LEAQ(maskTable.Offset(t.vector), table)
-	MOVQ(n, back)
-	NEGQ(back)
-	VMOVDQU(Mem{Base: table, Index: back, Scale: uint8(t.size)}, mask)
-	if t.size == 4 {
-		return access{
-			load:  func(from Mem, to VecPhysical) { VMASKMOVPS(from, mask, to) },
-			store: func(from VecPhysical, to Mem) { VMASKMOVPS(from, mask, to) },
-		}
-	}
-	return access{
-		load:  func(from Mem, to VecPhysical) { VMASKMOVPD(from, mask, to) },
-		store: func(from VecPhysical, to Mem) { VMASKMOVPD(from, mask, to) },
 	}
 }
 
@@ -379,7 +365,7 @@ func (t target) zero(r VecPhysical) {
 }
 
 func (t target) broadcast(from Mem, to VecPhysical) {
-	if t.size == 4 {
+	if t.wideSize() == 4 {
 		VBROADCASTSS(from, to)
 	} else {
 		VBROADCASTSD(from, to)
@@ -387,7 +373,7 @@ func (t target) broadcast(from Mem, to VecPhysical) {
 }
 
 func (t target) fma(a, b, sum VecPhysical) {
-	if t.size == 4 {
+	if t.wideSize() == 4 {
 		VFMADD231PS(a, b, sum)
 	} else {
 		VFMADD231PD(a, b, sum)
@@ -398,7 +384,7 @@ func (t target) fma(a, b, sum VecPhysical) {
 // element is left.
 func (t target) addSum(v, scratch VecPhysical, to Mem) {
 	add := func(a, b Op) {
-		if t.size == 4 {
+		if t.wideSize() == 4 {
 			VADDPS(a, b, b)
 		} else {
 			VADDPD(a, b, b)
@@ -414,7 +400,7 @@ func (t target) addSum(v, scratch VecPhysical, to Mem) {
 	add(scratch.AsX(), v.AsX())
 	VPERMILPD(Imm(1), v.AsX(), scratch.AsX())
 	add(scratch.AsX(), v.AsX())
-	if t.size == 8 {
+	if t.wideSize() == 8 {
 		VADDSD(to, v.AsX(), v.AsX())
 		VMOVSD(v.AsX(), to)
 		return

@@ -7183,3 +7183,6555 @@ not1:
 done:
 	VZEROUPPER
 	RET
+
+// func combineBF16AVX2(dst [][]uint16, h []float32, src [][]uint16, n int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·combineBF16AVX2(SB), NOSPLIT, $0-80
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         h_base+24(FP), CX
+	MOVQ         src_base+48(FP), DX
+	MOVQ         src_len+56(FP), BX
+	MOVQ         n+72(FP), R9
+	IMUL3Q       $0x00000004, BX, SI
+	LEAQ         (SI)(SI*2), DI
+	XORQ         R8, R8
+	MOVL         $0x00007fff, R10
+	VMOVD        R10, X13
+	VPBROADCASTD X13, Y13
+	MOVL         $0x00000001, R10
+	VMOVD        R10, X14
+	VPBROADCASTD X14, Y14
+	MOVL         $0x00000040, R10
+	VMOVD        R10, X15
+	VPBROADCASTD X15, Y15
+
+by2:
+	CMPQ R9, $0x00000010
+	JL   past_by2
+	MOVQ AX, R10
+	MOVQ CX, R11
+	MOVQ dst_len+8(FP), R12
+
+by2_rows:
+	CMPQ   R12, $0x04
+	JL     by2_not4
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   DX, R13
+	MOVQ   BX, R14
+
+by2_4:
+	MOVQ         (R13), R15
+	VPMOVZXWD    (R15)(R8*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VPMOVZXWD    16(R15)(R8*1), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VBROADCASTSS (R11), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS (R11)(SI*1), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS (R11)(SI*2), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS (R11)(DI*1), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	ADDQ         $0x04, R11
+	ADDQ         $0x18, R13
+	DECQ         R14
+	JNZ          by2_4
+	MOVQ         (R10), R15
+	VCMPPS       $0x03, Y0, Y0, Y12
+	VPSRLD       $0x10, Y0, Y10
+	VPAND        Y14, Y10, Y11
+	VPADDD       Y13, Y0, Y0
+	VPADDD       Y11, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPOR         Y15, Y10, Y10
+	VBLENDVPS    Y12, Y10, Y0, Y0
+	VCMPPS       $0x03, Y1, Y1, Y12
+	VPSRLD       $0x10, Y1, Y10
+	VPAND        Y14, Y10, Y11
+	VPADDD       Y13, Y1, Y1
+	VPADDD       Y11, Y1, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPOR         Y15, Y10, Y10
+	VBLENDVPS    Y12, Y10, Y1, Y1
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (R15)(R8*1)
+	MOVQ         24(R10), R15
+	VCMPPS       $0x03, Y2, Y2, Y12
+	VPSRLD       $0x10, Y2, Y10
+	VPAND        Y14, Y10, Y11
+	VPADDD       Y13, Y2, Y2
+	VPADDD       Y11, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPOR         Y15, Y10, Y10
+	VBLENDVPS    Y12, Y10, Y2, Y2
+	VCMPPS       $0x03, Y3, Y3, Y12
+	VPSRLD       $0x10, Y3, Y10
+	VPAND        Y14, Y10, Y11
+	VPADDD       Y13, Y3, Y3
+	VPADDD       Y11, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPOR         Y15, Y10, Y10
+	VBLENDVPS    Y12, Y10, Y3, Y3
+	VPACKUSDW    Y3, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVDQU      Y2, (R15)(R8*1)
+	MOVQ         48(R10), R15
+	VCMPPS       $0x03, Y4, Y4, Y12
+	VPSRLD       $0x10, Y4, Y10
+	VPAND        Y14, Y10, Y11
+	VPADDD       Y13, Y4, Y4
+	VPADDD       Y11, Y4, Y4
+	VPSRLD       $0x10, Y4, Y4
+	VPOR         Y15, Y10, Y10
+	VBLENDVPS    Y12, Y10, Y4, Y4
+	VCMPPS       $0x03, Y5, Y5, Y12
+	VPSRLD       $0x10, Y5, Y10
+	VPAND        Y14, Y10, Y11
+	VPADDD       Y13, Y5, Y5
+	VPADDD       Y11, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPOR         Y15, Y10, Y10
+	VBLENDVPS    Y12, Y10, Y5, Y5
+	VPACKUSDW    Y5, Y4, Y4
+	VPERMQ       $0xd8, Y4, Y4
+	VMOVDQU      Y4, (R15)(R8*1)
+	MOVQ         72(R10), R15
+	VCMPPS       $0x03, Y6, Y6, Y12
+	VPSRLD       $0x10, Y6, Y10
+	VPAND        Y14, Y10, Y11
+	VPADDD       Y13, Y6, Y6
+	VPADDD       Y11, Y6, Y6
+	VPSRLD       $0x10, Y6, Y6
+	VPOR         Y15, Y10, Y10
+	VBLENDVPS    Y12, Y10, Y6, Y6
+	VCMPPS       $0x03, Y7, Y7, Y12
+	VPSRLD       $0x10, Y7, Y10
+	VPAND        Y14, Y10, Y11
+	VPADDD       Y13, Y7, Y7
+	VPADDD       Y11, Y7, Y7
+	VPSRLD       $0x10, Y7, Y7
+	VPOR         Y15, Y10, Y10
+	VBLENDVPS    Y12, Y10, Y7, Y7
+	VPACKUSDW    Y7, Y6, Y6
+	VPERMQ       $0xd8, Y6, Y6
+	VMOVDQU      Y6, (R15)(R8*1)
+	ADDQ         $0x60, R10
+	ADDQ         DI, R11
+	SUBQ         $0x04, R12
+	JMP          by2_rows
+
+by2_not4:
+	CMPQ   R12, $0x03
+	JL     by2_not3
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	MOVQ   DX, R12
+	MOVQ   BX, R13
+
+by2_3:
+	MOVQ         (R12), R14
+	VPMOVZXWD    (R14)(R8*1), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VPMOVZXWD    16(R14)(R8*1), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VBROADCASTSS (R11), Y8
+	VFMADD231PS  Y8, Y6, Y0
+	VFMADD231PS  Y8, Y7, Y1
+	VBROADCASTSS (R11)(SI*1), Y8
+	VFMADD231PS  Y8, Y6, Y2
+	VFMADD231PS  Y8, Y7, Y3
+	VBROADCASTSS (R11)(SI*2), Y8
+	VFMADD231PS  Y8, Y6, Y4
+	VFMADD231PS  Y8, Y7, Y5
+	ADDQ         $0x04, R11
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          by2_3
+	MOVQ         (R10), R14
+	VCMPPS       $0x03, Y0, Y0, Y12
+	VPSRLD       $0x10, Y0, Y10
+	VPAND        Y14, Y10, Y11
+	VPADDD       Y13, Y0, Y0
+	VPADDD       Y11, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPOR         Y15, Y10, Y10
+	VBLENDVPS    Y12, Y10, Y0, Y0
+	VCMPPS       $0x03, Y1, Y1, Y12
+	VPSRLD       $0x10, Y1, Y10
+	VPAND        Y14, Y10, Y11
+	VPADDD       Y13, Y1, Y1
+	VPADDD       Y11, Y1, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPOR         Y15, Y10, Y10
+	VBLENDVPS    Y12, Y10, Y1, Y1
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (R14)(R8*1)
+	MOVQ         24(R10), R14
+	VCMPPS       $0x03, Y2, Y2, Y12
+	VPSRLD       $0x10, Y2, Y10
+	VPAND        Y14, Y10, Y11
+	VPADDD       Y13, Y2, Y2
+	VPADDD       Y11, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPOR         Y15, Y10, Y10
+	VBLENDVPS    Y12, Y10, Y2, Y2
+	VCMPPS       $0x03, Y3, Y3, Y12
+	VPSRLD       $0x10, Y3, Y10
+	VPAND        Y14, Y10, Y11
+	VPADDD       Y13, Y3, Y3
+	VPADDD       Y11, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPOR         Y15, Y10, Y10
+	VBLENDVPS    Y12, Y10, Y3, Y3
+	VPACKUSDW    Y3, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVDQU      Y2, (R14)(R8*1)
+	MOVQ         48(R10), R14
+	VCMPPS       $0x03, Y4, Y4, Y12
+	VPSRLD       $0x10, Y4, Y10
+	VPAND        Y14, Y10, Y11
+	VPADDD       Y13, Y4, Y4
+	VPADDD       Y11, Y4, Y4
+	VPSRLD       $0x10, Y4, Y4
+	VPOR         Y15, Y10, Y10
+	VBLENDVPS    Y12, Y10, Y4, Y4
+	VCMPPS       $0x03, Y5, Y5, Y12
+	VPSRLD       $0x10, Y5, Y10
+	VPAND        Y14, Y10, Y11
+	VPADDD       Y13, Y5, Y5
+	VPADDD       Y11, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPOR         Y15, Y10, Y10
+	VBLENDVPS    Y12, Y10, Y5, Y5
+	VPACKUSDW    Y5, Y4, Y4
+	VPERMQ       $0xd8, Y4, Y4
+	VMOVDQU      Y4, (R14)(R8*1)
+	JMP          by2_end
+
+by2_not3:
+	CMPQ   R12, $0x02
+	JL     by2_not2
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   DX, R12
+	MOVQ   BX, R13
+
+by2_2:
+	MOVQ         (R12), R14
+	VPMOVZXWD    (R14)(R8*1), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VPMOVZXWD    16(R14)(R8*1), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VBROADCASTSS (R11), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS (R11)(SI*1), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	ADDQ         $0x04, R11
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          by2_2
+	MOVQ         (R10), R14
+	VCMPPS       $0x03, Y0, Y0, Y12
+	VPSRLD       $0x10, Y0, Y10
+	VPAND        Y14, Y10, Y11
+	VPADDD       Y13, Y0, Y0
+	VPADDD       Y11, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPOR         Y15, Y10, Y10
+	VBLENDVPS    Y12, Y10, Y0, Y0
+	VCMPPS       $0x03, Y1, Y1, Y12
+	VPSRLD       $0x10, Y1, Y10
+	VPAND        Y14, Y10, Y11
+	VPADDD       Y13, Y1, Y1
+	VPADDD       Y11, Y1, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPOR         Y15, Y10, Y10
+	VBLENDVPS    Y12, Y10, Y1, Y1
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (R14)(R8*1)
+	MOVQ         24(R10), R14
+	VCMPPS       $0x03, Y2, Y2, Y12
+	VPSRLD       $0x10, Y2, Y10
+	VPAND        Y14, Y10, Y11
+	VPADDD       Y13, Y2, Y2
+	VPADDD       Y11, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPOR         Y15, Y10, Y10
+	VBLENDVPS    Y12, Y10, Y2, Y2
+	VCMPPS       $0x03, Y3, Y3, Y12
+	VPSRLD       $0x10, Y3, Y10
+	VPAND        Y14, Y10, Y11
+	VPADDD       Y13, Y3, Y3
+	VPADDD       Y11, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPOR         Y15, Y10, Y10
+	VBLENDVPS    Y12, Y10, Y3, Y3
+	VPACKUSDW    Y3, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVDQU      Y2, (R14)(R8*1)
+	JMP          by2_end
+
+by2_not2:
+	CMPQ   R12, $0x01
+	JL     by2_not1
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   DX, R12
+	MOVQ   BX, R13
+
+by2_1:
+	MOVQ         (R12), R14
+	VPMOVZXWD    (R14)(R8*1), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VPMOVZXWD    16(R14)(R8*1), Y3
+	VPSLLD       $0x10, Y3, Y3
+	VBROADCASTSS (R11), Y4
+	VFMADD231PS  Y4, Y2, Y0
+	VFMADD231PS  Y4, Y3, Y1
+	ADDQ         $0x04, R11
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          by2_1
+	MOVQ         (R10), R14
+	VCMPPS       $0x03, Y0, Y0, Y12
+	VPSRLD       $0x10, Y0, Y10
+	VPAND        Y14, Y10, Y11
+	VPADDD       Y13, Y0, Y0
+	VPADDD       Y11, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPOR         Y15, Y10, Y10
+	VBLENDVPS    Y12, Y10, Y0, Y0
+	VCMPPS       $0x03, Y1, Y1, Y12
+	VPSRLD       $0x10, Y1, Y10
+	VPAND        Y14, Y10, Y11
+	VPADDD       Y13, Y1, Y1
+	VPADDD       Y11, Y1, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPOR         Y15, Y10, Y10
+	VBLENDVPS    Y12, Y10, Y1, Y1
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (R14)(R8*1)
+	JMP          by2_end
+
+by2_not1:
+by2_end:
+	ADDQ $0x00000020, R8
+	SUBQ $0x00000010, R9
+	JMP  by2
+
+past_by2:
+	VZEROUPPER
+	RET
+
+// func dotsBF16AVX2(d []float32, g [][]uint16, x [][]uint16, n int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·dotsBF16AVX2(SB), NOSPLIT, $8-80
+	MOVQ g_base+24(FP), AX
+	MOVQ d_base+0(FP), DX
+	MOVQ g_len+32(FP), CX
+	MOVQ CX, (SP)
+
+rows:
+	CMPQ (SP), $0x04
+	JL   not4
+	MOVQ x_base+48(FP), CX
+	MOVQ x_len+56(FP), BX
+
+row4:
+	CMPQ   BX, $0x02
+	JL     row4_not2
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   48(AX), R8
+	MOVQ   72(AX), R9
+	MOVQ   (CX), R10
+	MOVQ   24(CX), R11
+	MOVQ   n+72(FP), R13
+	XORQ   R12, R12
+
+row4_2:
+	CMPQ        R13, $0x08
+	JL          row4_2_tail
+	VPMOVZXWD   (SI)(R12*1), Y8
+	VPSLLD      $0x10, Y8, Y8
+	VPMOVZXWD   (DI)(R12*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VPMOVZXWD   (R8)(R12*1), Y10
+	VPSLLD      $0x10, Y10, Y10
+	VPMOVZXWD   (R9)(R12*1), Y11
+	VPSLLD      $0x10, Y11, Y11
+	VPMOVZXWD   (R10)(R12*1), Y12
+	VPSLLD      $0x10, Y12, Y12
+	VFMADD231PS Y8, Y12, Y0
+	VFMADD231PS Y9, Y12, Y2
+	VFMADD231PS Y10, Y12, Y4
+	VFMADD231PS Y11, Y12, Y6
+	VPMOVZXWD   (R11)(R12*1), Y12
+	VPSLLD      $0x10, Y12, Y12
+	VFMADD231PS Y8, Y12, Y1
+	VFMADD231PS Y9, Y12, Y3
+	VFMADD231PS Y10, Y12, Y5
+	VFMADD231PS Y11, Y12, Y7
+	ADDQ        $0x10, R12
+	SUBQ        $0x08, R13
+	JMP         row4_2
+
+row4_2_tail:
+	MOVQ         x_len+56(FP), DI
+	MOVQ         DX, SI
+	VEXTRACTF128 $0x01, Y0, X12
+	VADDPS       X12, X0, X0
+	VPERMILPD    $0x01, X0, X12
+	VADDPS       X12, X0, X0
+	VPERMILPS    $0x01, X0, X12
+	VADDSS       X12, X0, X0
+	VADDSS       (SI), X0, X0
+	VMOVSS       X0, (SI)
+	VEXTRACTF128 $0x01, Y1, X12
+	VADDPS       X12, X1, X1
+	VPERMILPD    $0x01, X1, X12
+	VADDPS       X12, X1, X1
+	VPERMILPS    $0x01, X1, X12
+	VADDSS       X12, X1, X1
+	VADDSS       4(SI), X1, X1
+	VMOVSS       X1, 4(SI)
+	LEAQ         (SI)(DI*4), SI
+	VEXTRACTF128 $0x01, Y2, X12
+	VADDPS       X12, X2, X2
+	VPERMILPD    $0x01, X2, X12
+	VADDPS       X12, X2, X2
+	VPERMILPS    $0x01, X2, X12
+	VADDSS       X12, X2, X2
+	VADDSS       (SI), X2, X2
+	VMOVSS       X2, (SI)
+	VEXTRACTF128 $0x01, Y3, X12
+	VADDPS       X12, X3, X3
+	VPERMILPD    $0x01, X3, X12
+	VADDPS       X12, X3, X3
+	VPERMILPS    $0x01, X3, X12
+	VADDSS       X12, X3, X3
+	VADDSS       4(SI), X3, X3
+	VMOVSS       X3, 4(SI)
+	LEAQ         (SI)(DI*4), SI
+	VEXTRACTF128 $0x01, Y4, X12
+	VADDPS       X12, X4, X4
+	VPERMILPD    $0x01, X4, X12
+	VADDPS       X12, X4, X4
+	VPERMILPS    $0x01, X4, X12
+	VADDSS       X12, X4, X4
+	VADDSS       (SI), X4, X4
+	VMOVSS       X4, (SI)
+	VEXTRACTF128 $0x01, Y5, X12
+	VADDPS       X12, X5, X5
+	VPERMILPD    $0x01, X5, X12
+	VADDPS       X12, X5, X5
+	VPERMILPS    $0x01, X5, X12
+	VADDSS       X12, X5, X5
+	VADDSS       4(SI), X5, X5
+	VMOVSS       X5, 4(SI)
+	LEAQ         (SI)(DI*4), SI
+	VEXTRACTF128 $0x01, Y6, X12
+	VADDPS       X12, X6, X6
+	VPERMILPD    $0x01, X6, X12
+	VADDPS       X12, X6, X6
+	VPERMILPS    $0x01, X6, X12
+	VADDSS       X12, X6, X6
+	VADDSS       (SI), X6, X6
+	VMOVSS       X6, (SI)
+	VEXTRACTF128 $0x01, Y7, X12
+	VADDPS       X12, X7, X7
+	VPERMILPD    $0x01, X7, X12
+	VADDPS       X12, X7, X7
+	VPERMILPS    $0x01, X7, X12
+	VADDSS       X12, X7, X7
+	VADDSS       4(SI), X7, X7
+	VMOVSS       X7, 4(SI)
+	ADDQ         $0x30, CX
+	ADDQ         $0x08, DX
+	SUBQ         $0x02, BX
+	JMP          row4
+
+row4_not2:
+	CMPQ   BX, $0x01
+	JL     row4_not1
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   48(AX), R8
+	MOVQ   72(AX), R9
+	MOVQ   (CX), R10
+	MOVQ   n+72(FP), R12
+	XORQ   R11, R11
+
+row4_1:
+	CMPQ        R12, $0x08
+	JL          row4_1_tail
+	VPMOVZXWD   (SI)(R11*1), Y4
+	VPSLLD      $0x10, Y4, Y4
+	VPMOVZXWD   (DI)(R11*1), Y5
+	VPSLLD      $0x10, Y5, Y5
+	VPMOVZXWD   (R8)(R11*1), Y6
+	VPSLLD      $0x10, Y6, Y6
+	VPMOVZXWD   (R9)(R11*1), Y7
+	VPSLLD      $0x10, Y7, Y7
+	VPMOVZXWD   (R10)(R11*1), Y8
+	VPSLLD      $0x10, Y8, Y8
+	VFMADD231PS Y4, Y8, Y0
+	VFMADD231PS Y5, Y8, Y1
+	VFMADD231PS Y6, Y8, Y2
+	VFMADD231PS Y7, Y8, Y3
+	ADDQ        $0x10, R11
+	SUBQ        $0x08, R12
+	JMP         row4_1
+
+row4_1_tail:
+	MOVQ         x_len+56(FP), DI
+	MOVQ         DX, SI
+	VEXTRACTF128 $0x01, Y0, X8
+	VADDPS       X8, X0, X0
+	VPERMILPD    $0x01, X0, X8
+	VADDPS       X8, X0, X0
+	VPERMILPS    $0x01, X0, X8
+	VADDSS       X8, X0, X0
+	VADDSS       (SI), X0, X0
+	VMOVSS       X0, (SI)
+	LEAQ         (SI)(DI*4), SI
+	VEXTRACTF128 $0x01, Y1, X8
+	VADDPS       X8, X1, X1
+	VPERMILPD    $0x01, X1, X8
+	VADDPS       X8, X1, X1
+	VPERMILPS    $0x01, X1, X8
+	VADDSS       X8, X1, X1
+	VADDSS       (SI), X1, X1
+	VMOVSS       X1, (SI)
+	LEAQ         (SI)(DI*4), SI
+	VEXTRACTF128 $0x01, Y2, X8
+	VADDPS       X8, X2, X2
+	VPERMILPD    $0x01, X2, X8
+	VADDPS       X8, X2, X2
+	VPERMILPS    $0x01, X2, X8
+	VADDSS       X8, X2, X2
+	VADDSS       (SI), X2, X2
+	VMOVSS       X2, (SI)
+	LEAQ         (SI)(DI*4), SI
+	VEXTRACTF128 $0x01, Y3, X8
+	VADDPS       X8, X3, X3
+	VPERMILPD    $0x01, X3, X8
+	VADDPS       X8, X3, X3
+	VPERMILPS    $0x01, X3, X8
+	VADDSS       X8, X3, X3
+	VADDSS       (SI), X3, X3
+	VMOVSS       X3, (SI)
+	ADDQ         $0x18, CX
+	ADDQ         $0x04, DX
+	SUBQ         $0x01, BX
+	JMP          row4
+
+row4_not1:
+	MOVQ   x_len+56(FP), CX
+	IMUL3Q $0x0000000c, CX, CX
+	ADDQ   CX, DX
+	ADDQ   $0x60, AX
+	SUBQ   $0x04, (SP)
+	JMP    rows
+
+not4:
+	CMPQ (SP), $0x03
+	JL   not3
+	MOVQ x_base+48(FP), CX
+	MOVQ x_len+56(FP), BX
+
+row3:
+	CMPQ   BX, $0x02
+	JL     row3_not2
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   48(AX), R8
+	MOVQ   (CX), R9
+	MOVQ   24(CX), R10
+	MOVQ   n+72(FP), R12
+	XORQ   R11, R11
+
+row3_2:
+	CMPQ        R12, $0x08
+	JL          row3_2_tail
+	VPMOVZXWD   (SI)(R11*1), Y6
+	VPSLLD      $0x10, Y6, Y6
+	VPMOVZXWD   (DI)(R11*1), Y7
+	VPSLLD      $0x10, Y7, Y7
+	VPMOVZXWD   (R8)(R11*1), Y8
+	VPSLLD      $0x10, Y8, Y8
+	VPMOVZXWD   (R9)(R11*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y6, Y9, Y0
+	VFMADD231PS Y7, Y9, Y2
+	VFMADD231PS Y8, Y9, Y4
+	VPMOVZXWD   (R10)(R11*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y6, Y9, Y1
+	VFMADD231PS Y7, Y9, Y3
+	VFMADD231PS Y8, Y9, Y5
+	ADDQ        $0x10, R11
+	SUBQ        $0x08, R12
+	JMP         row3_2
+
+row3_2_tail:
+	MOVQ         x_len+56(FP), DI
+	MOVQ         DX, SI
+	VEXTRACTF128 $0x01, Y0, X9
+	VADDPS       X9, X0, X0
+	VPERMILPD    $0x01, X0, X9
+	VADDPS       X9, X0, X0
+	VPERMILPS    $0x01, X0, X9
+	VADDSS       X9, X0, X0
+	VADDSS       (SI), X0, X0
+	VMOVSS       X0, (SI)
+	VEXTRACTF128 $0x01, Y1, X9
+	VADDPS       X9, X1, X1
+	VPERMILPD    $0x01, X1, X9
+	VADDPS       X9, X1, X1
+	VPERMILPS    $0x01, X1, X9
+	VADDSS       X9, X1, X1
+	VADDSS       4(SI), X1, X1
+	VMOVSS       X1, 4(SI)
+	LEAQ         (SI)(DI*4), SI
+	VEXTRACTF128 $0x01, Y2, X9
+	VADDPS       X9, X2, X2
+	VPERMILPD    $0x01, X2, X9
+	VADDPS       X9, X2, X2
+	VPERMILPS    $0x01, X2, X9
+	VADDSS       X9, X2, X2
+	VADDSS       (SI), X2, X2
+	VMOVSS       X2, (SI)
+	VEXTRACTF128 $0x01, Y3, X9
+	VADDPS       X9, X3, X3
+	VPERMILPD    $0x01, X3, X9
+	VADDPS       X9, X3, X3
+	VPERMILPS    $0x01, X3, X9
+	VADDSS       X9, X3, X3
+	VADDSS       4(SI), X3, X3
+	VMOVSS       X3, 4(SI)
+	LEAQ         (SI)(DI*4), SI
+	VEXTRACTF128 $0x01, Y4, X9
+	VADDPS       X9, X4, X4
+	VPERMILPD    $0x01, X4, X9
+	VADDPS       X9, X4, X4
+	VPERMILPS    $0x01, X4, X9
+	VADDSS       X9, X4, X4
+	VADDSS       (SI), X4, X4
+	VMOVSS       X4, (SI)
+	VEXTRACTF128 $0x01, Y5, X9
+	VADDPS       X9, X5, X5
+	VPERMILPD    $0x01, X5, X9
+	VADDPS       X9, X5, X5
+	VPERMILPS    $0x01, X5, X9
+	VADDSS       X9, X5, X5
+	VADDSS       4(SI), X5, X5
+	VMOVSS       X5, 4(SI)
+	ADDQ         $0x30, CX
+	ADDQ         $0x08, DX
+	SUBQ         $0x02, BX
+	JMP          row3
+
+row3_not2:
+	CMPQ   BX, $0x01
+	JL     row3_not1
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   48(AX), R8
+	MOVQ   (CX), R9
+	MOVQ   n+72(FP), R11
+	XORQ   R10, R10
+
+row3_1:
+	CMPQ        R11, $0x08
+	JL          row3_1_tail
+	VPMOVZXWD   (SI)(R10*1), Y3
+	VPSLLD      $0x10, Y3, Y3
+	VPMOVZXWD   (DI)(R10*1), Y4
+	VPSLLD      $0x10, Y4, Y4
+	VPMOVZXWD   (R8)(R10*1), Y5
+	VPSLLD      $0x10, Y5, Y5
+	VPMOVZXWD   (R9)(R10*1), Y6
+	VPSLLD      $0x10, Y6, Y6
+	VFMADD231PS Y3, Y6, Y0
+	VFMADD231PS Y4, Y6, Y1
+	VFMADD231PS Y5, Y6, Y2
+	ADDQ        $0x10, R10
+	SUBQ        $0x08, R11
+	JMP         row3_1
+
+row3_1_tail:
+	MOVQ         x_len+56(FP), DI
+	MOVQ         DX, SI
+	VEXTRACTF128 $0x01, Y0, X6
+	VADDPS       X6, X0, X0
+	VPERMILPD    $0x01, X0, X6
+	VADDPS       X6, X0, X0
+	VPERMILPS    $0x01, X0, X6
+	VADDSS       X6, X0, X0
+	VADDSS       (SI), X0, X0
+	VMOVSS       X0, (SI)
+	LEAQ         (SI)(DI*4), SI
+	VEXTRACTF128 $0x01, Y1, X6
+	VADDPS       X6, X1, X1
+	VPERMILPD    $0x01, X1, X6
+	VADDPS       X6, X1, X1
+	VPERMILPS    $0x01, X1, X6
+	VADDSS       X6, X1, X1
+	VADDSS       (SI), X1, X1
+	VMOVSS       X1, (SI)
+	LEAQ         (SI)(DI*4), SI
+	VEXTRACTF128 $0x01, Y2, X6
+	VADDPS       X6, X2, X2
+	VPERMILPD    $0x01, X2, X6
+	VADDPS       X6, X2, X2
+	VPERMILPS    $0x01, X2, X6
+	VADDSS       X6, X2, X2
+	VADDSS       (SI), X2, X2
+	VMOVSS       X2, (SI)
+	ADDQ         $0x18, CX
+	ADDQ         $0x04, DX
+	SUBQ         $0x01, BX
+	JMP          row3
+
+row3_not1:
+	MOVQ   x_len+56(FP), AX
+	IMUL3Q $0x00000008, AX, AX
+	ADDQ   AX, DX
+	JMP    done
+
+not3:
+	CMPQ (SP), $0x02
+	JL   not2
+	MOVQ x_base+48(FP), CX
+	MOVQ x_len+56(FP), BX
+
+row2:
+	CMPQ   BX, $0x02
+	JL     row2_not2
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   (CX), R8
+	MOVQ   24(CX), R9
+	MOVQ   n+72(FP), R11
+	XORQ   R10, R10
+
+row2_2:
+	CMPQ        R11, $0x08
+	JL          row2_2_tail
+	VPMOVZXWD   (SI)(R10*1), Y4
+	VPSLLD      $0x10, Y4, Y4
+	VPMOVZXWD   (DI)(R10*1), Y5
+	VPSLLD      $0x10, Y5, Y5
+	VPMOVZXWD   (R8)(R10*1), Y6
+	VPSLLD      $0x10, Y6, Y6
+	VFMADD231PS Y4, Y6, Y0
+	VFMADD231PS Y5, Y6, Y2
+	VPMOVZXWD   (R9)(R10*1), Y6
+	VPSLLD      $0x10, Y6, Y6
+	VFMADD231PS Y4, Y6, Y1
+	VFMADD231PS Y5, Y6, Y3
+	ADDQ        $0x10, R10
+	SUBQ        $0x08, R11
+	JMP         row2_2
+
+row2_2_tail:
+	MOVQ         x_len+56(FP), DI
+	MOVQ         DX, SI
+	VEXTRACTF128 $0x01, Y0, X6
+	VADDPS       X6, X0, X0
+	VPERMILPD    $0x01, X0, X6
+	VADDPS       X6, X0, X0
+	VPERMILPS    $0x01, X0, X6
+	VADDSS       X6, X0, X0
+	VADDSS       (SI), X0, X0
+	VMOVSS       X0, (SI)
+	VEXTRACTF128 $0x01, Y1, X6
+	VADDPS       X6, X1, X1
+	VPERMILPD    $0x01, X1, X6
+	VADDPS       X6, X1, X1
+	VPERMILPS    $0x01, X1, X6
+	VADDSS       X6, X1, X1
+	VADDSS       4(SI), X1, X1
+	VMOVSS       X1, 4(SI)
+	LEAQ         (SI)(DI*4), SI
+	VEXTRACTF128 $0x01, Y2, X6
+	VADDPS       X6, X2, X2
+	VPERMILPD    $0x01, X2, X6
+	VADDPS       X6, X2, X2
+	VPERMILPS    $0x01, X2, X6
+	VADDSS       X6, X2, X2
+	VADDSS       (SI), X2, X2
+	VMOVSS       X2, (SI)
+	VEXTRACTF128 $0x01, Y3, X6
+	VADDPS       X6, X3, X3
+	VPERMILPD    $0x01, X3, X6
+	VADDPS       X6, X3, X3
+	VPERMILPS    $0x01, X3, X6
+	VADDSS       X6, X3, X3
+	VADDSS       4(SI), X3, X3
+	VMOVSS       X3, 4(SI)
+	ADDQ         $0x30, CX
+	ADDQ         $0x08, DX
+	SUBQ         $0x02, BX
+	JMP          row2
+
+row2_not2:
+	CMPQ   BX, $0x01
+	JL     row2_not1
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   (CX), R8
+	MOVQ   n+72(FP), R10
+	XORQ   R9, R9
+
+row2_1:
+	CMPQ        R10, $0x08
+	JL          row2_1_tail
+	VPMOVZXWD   (SI)(R9*1), Y2
+	VPSLLD      $0x10, Y2, Y2
+	VPMOVZXWD   (DI)(R9*1), Y3
+	VPSLLD      $0x10, Y3, Y3
+	VPMOVZXWD   (R8)(R9*1), Y4
+	VPSLLD      $0x10, Y4, Y4
+	VFMADD231PS Y2, Y4, Y0
+	VFMADD231PS Y3, Y4, Y1
+	ADDQ        $0x10, R9
+	SUBQ        $0x08, R10
+	JMP         row2_1
+
+row2_1_tail:
+	MOVQ         x_len+56(FP), DI
+	MOVQ         DX, SI
+	VEXTRACTF128 $0x01, Y0, X4
+	VADDPS       X4, X0, X0
+	VPERMILPD    $0x01, X0, X4
+	VADDPS       X4, X0, X0
+	VPERMILPS    $0x01, X0, X4
+	VADDSS       X4, X0, X0
+	VADDSS       (SI), X0, X0
+	VMOVSS       X0, (SI)
+	LEAQ         (SI)(DI*4), SI
+	VEXTRACTF128 $0x01, Y1, X4
+	VADDPS       X4, X1, X1
+	VPERMILPD    $0x01, X1, X4
+	VADDPS       X4, X1, X1
+	VPERMILPS    $0x01, X1, X4
+	VADDSS       X4, X1, X1
+	VADDSS       (SI), X1, X1
+	VMOVSS       X1, (SI)
+	ADDQ         $0x18, CX
+	ADDQ         $0x04, DX
+	SUBQ         $0x01, BX
+	JMP          row2
+
+row2_not1:
+	MOVQ   x_len+56(FP), AX
+	IMUL3Q $0x00000004, AX, AX
+	ADDQ   AX, DX
+	JMP    done
+
+not2:
+	CMPQ (SP), $0x01
+	JL   not1
+	MOVQ x_base+48(FP), CX
+	MOVQ x_len+56(FP), BX
+
+row1:
+	CMPQ   BX, $0x02
+	JL     row1_not2
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   (AX), SI
+	MOVQ   (CX), DI
+	MOVQ   24(CX), R8
+	MOVQ   n+72(FP), R10
+	XORQ   R9, R9
+
+row1_2:
+	CMPQ        R10, $0x08
+	JL          row1_2_tail
+	VPMOVZXWD   (SI)(R9*1), Y2
+	VPSLLD      $0x10, Y2, Y2
+	VPMOVZXWD   (DI)(R9*1), Y3
+	VPSLLD      $0x10, Y3, Y3
+	VFMADD231PS Y2, Y3, Y0
+	VPMOVZXWD   (R8)(R9*1), Y3
+	VPSLLD      $0x10, Y3, Y3
+	VFMADD231PS Y2, Y3, Y1
+	ADDQ        $0x10, R9
+	SUBQ        $0x08, R10
+	JMP         row1_2
+
+row1_2_tail:
+	MOVQ         x_len+56(FP), SI
+	MOVQ         DX, SI
+	VEXTRACTF128 $0x01, Y0, X3
+	VADDPS       X3, X0, X0
+	VPERMILPD    $0x01, X0, X3
+	VADDPS       X3, X0, X0
+	VPERMILPS    $0x01, X0, X3
+	VADDSS       X3, X0, X0
+	VADDSS       (SI), X0, X0
+	VMOVSS       X0, (SI)
+	VEXTRACTF128 $0x01, Y1, X3
+	VADDPS       X3, X1, X1
+	VPERMILPD    $0x01, X1, X3
+	VADDPS       X3, X1, X1
+	VPERMILPS    $0x01, X1, X3
+	VADDSS       X3, X1, X1
+	VADDSS       4(SI), X1, X1
+	VMOVSS       X1, 4(SI)
+	ADDQ         $0x30, CX
+	ADDQ         $0x08, DX
+	SUBQ         $0x02, BX
+	JMP          row1
+
+row1_not2:
+	CMPQ   BX, $0x01
+	JL     row1_not1
+	VXORPS Y0, Y0, Y0
+	MOVQ   (AX), SI
+	MOVQ   (CX), DI
+	MOVQ   n+72(FP), R9
+	XORQ   R8, R8
+
+row1_1:
+	CMPQ        R9, $0x08
+	JL          row1_1_tail
+	VPMOVZXWD   (SI)(R8*1), Y1
+	VPSLLD      $0x10, Y1, Y1
+	VPMOVZXWD   (DI)(R8*1), Y2
+	VPSLLD      $0x10, Y2, Y2
+	VFMADD231PS Y1, Y2, Y0
+	ADDQ        $0x10, R8
+	SUBQ        $0x08, R9
+	JMP         row1_1
+
+row1_1_tail:
+	MOVQ         x_len+56(FP), SI
+	MOVQ         DX, SI
+	VEXTRACTF128 $0x01, Y0, X2
+	VADDPS       X2, X0, X0
+	VPERMILPD    $0x01, X0, X2
+	VADDPS       X2, X0, X0
+	VPERMILPS    $0x01, X0, X2
+	VADDSS       X2, X0, X0
+	VADDSS       (SI), X0, X0
+	VMOVSS       X0, (SI)
+	ADDQ         $0x18, CX
+	ADDQ         $0x04, DX
+	SUBQ         $0x01, BX
+	JMP          row1
+
+row1_not1:
+	MOVQ   x_len+56(FP), AX
+	IMUL3Q $0x00000000, AX, AX
+	ADDQ   AX, DX
+	JMP    done
+
+not1:
+done:
+	VZEROUPPER
+	RET
+
+// func combineBF16AVX512(dst [][]uint16, h []float32, src [][]uint16, n int)
+// Requires: AVX, AVX512F
+TEXT ·combineBF16AVX512(SB), NOSPLIT, $0-80
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         h_base+24(FP), CX
+	MOVQ         src_base+48(FP), DX
+	MOVQ         src_len+56(FP), BX
+	MOVQ         n+72(FP), R9
+	IMUL3Q       $0x00000004, BX, SI
+	LEAQ         (SI)(SI*2), DI
+	XORQ         R8, R8
+	MOVL         $0x00007fff, R10
+	VMOVD        R10, X29
+	VPBROADCASTD X29, Z29
+	MOVL         $0x00000001, R10
+	VMOVD        R10, X30
+	VPBROADCASTD X30, Z30
+	MOVL         $0x00000040, R10
+	VMOVD        R10, X31
+	VPBROADCASTD X31, Z31
+
+by4:
+	CMPQ R9, $0x00000040
+	JL   past_by4
+	MOVQ AX, R10
+	MOVQ CX, R11
+	MOVQ dst_len+8(FP), R12
+
+by4_rows:
+	CMPQ   R12, $0x04
+	JL     by4_not4
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	MOVQ   DX, R13
+	MOVQ   BX, R14
+
+by4_4:
+	MOVQ         (R13), R15
+	VPMOVZXWD    (R15)(R8*1), Z16
+	VPSLLD       $0x10, Z16, Z16
+	VPMOVZXWD    32(R15)(R8*1), Z17
+	VPSLLD       $0x10, Z17, Z17
+	VPMOVZXWD    64(R15)(R8*1), Z18
+	VPSLLD       $0x10, Z18, Z18
+	VPMOVZXWD    96(R15)(R8*1), Z19
+	VPSLLD       $0x10, Z19, Z19
+	VBROADCASTSS (R11), Z20
+	VFMADD231PS  Z20, Z16, Z0
+	VFMADD231PS  Z20, Z17, Z1
+	VFMADD231PS  Z20, Z18, Z2
+	VFMADD231PS  Z20, Z19, Z3
+	VBROADCASTSS (R11)(SI*1), Z20
+	VFMADD231PS  Z20, Z16, Z4
+	VFMADD231PS  Z20, Z17, Z5
+	VFMADD231PS  Z20, Z18, Z6
+	VFMADD231PS  Z20, Z19, Z7
+	VBROADCASTSS (R11)(SI*2), Z20
+	VFMADD231PS  Z20, Z16, Z8
+	VFMADD231PS  Z20, Z17, Z9
+	VFMADD231PS  Z20, Z18, Z10
+	VFMADD231PS  Z20, Z19, Z11
+	VBROADCASTSS (R11)(DI*1), Z20
+	VFMADD231PS  Z20, Z16, Z12
+	VFMADD231PS  Z20, Z17, Z13
+	VFMADD231PS  Z20, Z18, Z14
+	VFMADD231PS  Z20, Z19, Z15
+	ADDQ         $0x04, R11
+	ADDQ         $0x18, R13
+	DECQ         R14
+	JNZ          by4_4
+	MOVQ         (R10), R15
+	VCMPPS       $0x03, Z0, Z0, K2
+	VPSRLD       $0x10, Z0, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z0, Z0
+	VPADDD       Z27, Z0, Z0
+	VPSRLD       $0x10, Z0, Z0
+	VPORD        Z31, Z26, K2, Z0
+	VPMOVDW      Z0, (R15)(R8*1)
+	VCMPPS       $0x03, Z1, Z1, K2
+	VPSRLD       $0x10, Z1, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z1, Z1
+	VPADDD       Z27, Z1, Z1
+	VPSRLD       $0x10, Z1, Z1
+	VPORD        Z31, Z26, K2, Z1
+	VPMOVDW      Z1, 32(R15)(R8*1)
+	VCMPPS       $0x03, Z2, Z2, K2
+	VPSRLD       $0x10, Z2, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z2, Z2
+	VPADDD       Z27, Z2, Z2
+	VPSRLD       $0x10, Z2, Z2
+	VPORD        Z31, Z26, K2, Z2
+	VPMOVDW      Z2, 64(R15)(R8*1)
+	VCMPPS       $0x03, Z3, Z3, K2
+	VPSRLD       $0x10, Z3, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z3, Z3
+	VPADDD       Z27, Z3, Z3
+	VPSRLD       $0x10, Z3, Z3
+	VPORD        Z31, Z26, K2, Z3
+	VPMOVDW      Z3, 96(R15)(R8*1)
+	MOVQ         24(R10), R15
+	VCMPPS       $0x03, Z4, Z4, K2
+	VPSRLD       $0x10, Z4, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z4, Z4
+	VPADDD       Z27, Z4, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPORD        Z31, Z26, K2, Z4
+	VPMOVDW      Z4, (R15)(R8*1)
+	VCMPPS       $0x03, Z5, Z5, K2
+	VPSRLD       $0x10, Z5, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z5, Z5
+	VPADDD       Z27, Z5, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPORD        Z31, Z26, K2, Z5
+	VPMOVDW      Z5, 32(R15)(R8*1)
+	VCMPPS       $0x03, Z6, Z6, K2
+	VPSRLD       $0x10, Z6, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z6, Z6
+	VPADDD       Z27, Z6, Z6
+	VPSRLD       $0x10, Z6, Z6
+	VPORD        Z31, Z26, K2, Z6
+	VPMOVDW      Z6, 64(R15)(R8*1)
+	VCMPPS       $0x03, Z7, Z7, K2
+	VPSRLD       $0x10, Z7, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z7, Z7
+	VPADDD       Z27, Z7, Z7
+	VPSRLD       $0x10, Z7, Z7
+	VPORD        Z31, Z26, K2, Z7
+	VPMOVDW      Z7, 96(R15)(R8*1)
+	MOVQ         48(R10), R15
+	VCMPPS       $0x03, Z8, Z8, K2
+	VPSRLD       $0x10, Z8, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z8, Z8
+	VPADDD       Z27, Z8, Z8
+	VPSRLD       $0x10, Z8, Z8
+	VPORD        Z31, Z26, K2, Z8
+	VPMOVDW      Z8, (R15)(R8*1)
+	VCMPPS       $0x03, Z9, Z9, K2
+	VPSRLD       $0x10, Z9, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z9, Z9
+	VPADDD       Z27, Z9, Z9
+	VPSRLD       $0x10, Z9, Z9
+	VPORD        Z31, Z26, K2, Z9
+	VPMOVDW      Z9, 32(R15)(R8*1)
+	VCMPPS       $0x03, Z10, Z10, K2
+	VPSRLD       $0x10, Z10, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z10, Z10
+	VPADDD       Z27, Z10, Z10
+	VPSRLD       $0x10, Z10, Z10
+	VPORD        Z31, Z26, K2, Z10
+	VPMOVDW      Z10, 64(R15)(R8*1)
+	VCMPPS       $0x03, Z11, Z11, K2
+	VPSRLD       $0x10, Z11, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z11, Z11
+	VPADDD       Z27, Z11, Z11
+	VPSRLD       $0x10, Z11, Z11
+	VPORD        Z31, Z26, K2, Z11
+	VPMOVDW      Z11, 96(R15)(R8*1)
+	MOVQ         72(R10), R15
+	VCMPPS       $0x03, Z12, Z12, K2
+	VPSRLD       $0x10, Z12, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z12, Z12
+	VPADDD       Z27, Z12, Z12
+	VPSRLD       $0x10, Z12, Z12
+	VPORD        Z31, Z26, K2, Z12
+	VPMOVDW      Z12, (R15)(R8*1)
+	VCMPPS       $0x03, Z13, Z13, K2
+	VPSRLD       $0x10, Z13, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z13, Z13
+	VPADDD       Z27, Z13, Z13
+	VPSRLD       $0x10, Z13, Z13
+	VPORD        Z31, Z26, K2, Z13
+	VPMOVDW      Z13, 32(R15)(R8*1)
+	VCMPPS       $0x03, Z14, Z14, K2
+	VPSRLD       $0x10, Z14, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z14, Z14
+	VPADDD       Z27, Z14, Z14
+	VPSRLD       $0x10, Z14, Z14
+	VPORD        Z31, Z26, K2, Z14
+	VPMOVDW      Z14, 64(R15)(R8*1)
+	VCMPPS       $0x03, Z15, Z15, K2
+	VPSRLD       $0x10, Z15, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z15, Z15
+	VPADDD       Z27, Z15, Z15
+	VPSRLD       $0x10, Z15, Z15
+	VPORD        Z31, Z26, K2, Z15
+	VPMOVDW      Z15, 96(R15)(R8*1)
+	ADDQ         $0x60, R10
+	ADDQ         DI, R11
+	SUBQ         $0x04, R12
+	JMP          by4_rows
+
+by4_not4:
+	CMPQ   R12, $0x03
+	JL     by4_not3
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	MOVQ   DX, R12
+	MOVQ   BX, R13
+
+by4_3:
+	MOVQ         (R12), R14
+	VPMOVZXWD    (R14)(R8*1), Z12
+	VPSLLD       $0x10, Z12, Z12
+	VPMOVZXWD    32(R14)(R8*1), Z13
+	VPSLLD       $0x10, Z13, Z13
+	VPMOVZXWD    64(R14)(R8*1), Z14
+	VPSLLD       $0x10, Z14, Z14
+	VPMOVZXWD    96(R14)(R8*1), Z15
+	VPSLLD       $0x10, Z15, Z15
+	VBROADCASTSS (R11), Z16
+	VFMADD231PS  Z16, Z12, Z0
+	VFMADD231PS  Z16, Z13, Z1
+	VFMADD231PS  Z16, Z14, Z2
+	VFMADD231PS  Z16, Z15, Z3
+	VBROADCASTSS (R11)(SI*1), Z16
+	VFMADD231PS  Z16, Z12, Z4
+	VFMADD231PS  Z16, Z13, Z5
+	VFMADD231PS  Z16, Z14, Z6
+	VFMADD231PS  Z16, Z15, Z7
+	VBROADCASTSS (R11)(SI*2), Z16
+	VFMADD231PS  Z16, Z12, Z8
+	VFMADD231PS  Z16, Z13, Z9
+	VFMADD231PS  Z16, Z14, Z10
+	VFMADD231PS  Z16, Z15, Z11
+	ADDQ         $0x04, R11
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          by4_3
+	MOVQ         (R10), R14
+	VCMPPS       $0x03, Z0, Z0, K2
+	VPSRLD       $0x10, Z0, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z0, Z0
+	VPADDD       Z27, Z0, Z0
+	VPSRLD       $0x10, Z0, Z0
+	VPORD        Z31, Z26, K2, Z0
+	VPMOVDW      Z0, (R14)(R8*1)
+	VCMPPS       $0x03, Z1, Z1, K2
+	VPSRLD       $0x10, Z1, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z1, Z1
+	VPADDD       Z27, Z1, Z1
+	VPSRLD       $0x10, Z1, Z1
+	VPORD        Z31, Z26, K2, Z1
+	VPMOVDW      Z1, 32(R14)(R8*1)
+	VCMPPS       $0x03, Z2, Z2, K2
+	VPSRLD       $0x10, Z2, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z2, Z2
+	VPADDD       Z27, Z2, Z2
+	VPSRLD       $0x10, Z2, Z2
+	VPORD        Z31, Z26, K2, Z2
+	VPMOVDW      Z2, 64(R14)(R8*1)
+	VCMPPS       $0x03, Z3, Z3, K2
+	VPSRLD       $0x10, Z3, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z3, Z3
+	VPADDD       Z27, Z3, Z3
+	VPSRLD       $0x10, Z3, Z3
+	VPORD        Z31, Z26, K2, Z3
+	VPMOVDW      Z3, 96(R14)(R8*1)
+	MOVQ         24(R10), R14
+	VCMPPS       $0x03, Z4, Z4, K2
+	VPSRLD       $0x10, Z4, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z4, Z4
+	VPADDD       Z27, Z4, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPORD        Z31, Z26, K2, Z4
+	VPMOVDW      Z4, (R14)(R8*1)
+	VCMPPS       $0x03, Z5, Z5, K2
+	VPSRLD       $0x10, Z5, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z5, Z5
+	VPADDD       Z27, Z5, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPORD        Z31, Z26, K2, Z5
+	VPMOVDW      Z5, 32(R14)(R8*1)
+	VCMPPS       $0x03, Z6, Z6, K2
+	VPSRLD       $0x10, Z6, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z6, Z6
+	VPADDD       Z27, Z6, Z6
+	VPSRLD       $0x10, Z6, Z6
+	VPORD        Z31, Z26, K2, Z6
+	VPMOVDW      Z6, 64(R14)(R8*1)
+	VCMPPS       $0x03, Z7, Z7, K2
+	VPSRLD       $0x10, Z7, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z7, Z7
+	VPADDD       Z27, Z7, Z7
+	VPSRLD       $0x10, Z7, Z7
+	VPORD        Z31, Z26, K2, Z7
+	VPMOVDW      Z7, 96(R14)(R8*1)
+	MOVQ         48(R10), R14
+	VCMPPS       $0x03, Z8, Z8, K2
+	VPSRLD       $0x10, Z8, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z8, Z8
+	VPADDD       Z27, Z8, Z8
+	VPSRLD       $0x10, Z8, Z8
+	VPORD        Z31, Z26, K2, Z8
+	VPMOVDW      Z8, (R14)(R8*1)
+	VCMPPS       $0x03, Z9, Z9, K2
+	VPSRLD       $0x10, Z9, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z9, Z9
+	VPADDD       Z27, Z9, Z9
+	VPSRLD       $0x10, Z9, Z9
+	VPORD        Z31, Z26, K2, Z9
+	VPMOVDW      Z9, 32(R14)(R8*1)
+	VCMPPS       $0x03, Z10, Z10, K2
+	VPSRLD       $0x10, Z10, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z10, Z10
+	VPADDD       Z27, Z10, Z10
+	VPSRLD       $0x10, Z10, Z10
+	VPORD        Z31, Z26, K2, Z10
+	VPMOVDW      Z10, 64(R14)(R8*1)
+	VCMPPS       $0x03, Z11, Z11, K2
+	VPSRLD       $0x10, Z11, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z11, Z11
+	VPADDD       Z27, Z11, Z11
+	VPSRLD       $0x10, Z11, Z11
+	VPORD        Z31, Z26, K2, Z11
+	VPMOVDW      Z11, 96(R14)(R8*1)
+	JMP          by4_end
+
+by4_not3:
+	CMPQ   R12, $0x02
+	JL     by4_not2
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   DX, R12
+	MOVQ   BX, R13
+
+by4_2:
+	MOVQ         (R12), R14
+	VPMOVZXWD    (R14)(R8*1), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VPMOVZXWD    32(R14)(R8*1), Z9
+	VPSLLD       $0x10, Z9, Z9
+	VPMOVZXWD    64(R14)(R8*1), Z10
+	VPSLLD       $0x10, Z10, Z10
+	VPMOVZXWD    96(R14)(R8*1), Z11
+	VPSLLD       $0x10, Z11, Z11
+	VBROADCASTSS (R11), Z12
+	VFMADD231PS  Z12, Z8, Z0
+	VFMADD231PS  Z12, Z9, Z1
+	VFMADD231PS  Z12, Z10, Z2
+	VFMADD231PS  Z12, Z11, Z3
+	VBROADCASTSS (R11)(SI*1), Z12
+	VFMADD231PS  Z12, Z8, Z4
+	VFMADD231PS  Z12, Z9, Z5
+	VFMADD231PS  Z12, Z10, Z6
+	VFMADD231PS  Z12, Z11, Z7
+	ADDQ         $0x04, R11
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          by4_2
+	MOVQ         (R10), R14
+	VCMPPS       $0x03, Z0, Z0, K2
+	VPSRLD       $0x10, Z0, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z0, Z0
+	VPADDD       Z27, Z0, Z0
+	VPSRLD       $0x10, Z0, Z0
+	VPORD        Z31, Z26, K2, Z0
+	VPMOVDW      Z0, (R14)(R8*1)
+	VCMPPS       $0x03, Z1, Z1, K2
+	VPSRLD       $0x10, Z1, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z1, Z1
+	VPADDD       Z27, Z1, Z1
+	VPSRLD       $0x10, Z1, Z1
+	VPORD        Z31, Z26, K2, Z1
+	VPMOVDW      Z1, 32(R14)(R8*1)
+	VCMPPS       $0x03, Z2, Z2, K2
+	VPSRLD       $0x10, Z2, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z2, Z2
+	VPADDD       Z27, Z2, Z2
+	VPSRLD       $0x10, Z2, Z2
+	VPORD        Z31, Z26, K2, Z2
+	VPMOVDW      Z2, 64(R14)(R8*1)
+	VCMPPS       $0x03, Z3, Z3, K2
+	VPSRLD       $0x10, Z3, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z3, Z3
+	VPADDD       Z27, Z3, Z3
+	VPSRLD       $0x10, Z3, Z3
+	VPORD        Z31, Z26, K2, Z3
+	VPMOVDW      Z3, 96(R14)(R8*1)
+	MOVQ         24(R10), R14
+	VCMPPS       $0x03, Z4, Z4, K2
+	VPSRLD       $0x10, Z4, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z4, Z4
+	VPADDD       Z27, Z4, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPORD        Z31, Z26, K2, Z4
+	VPMOVDW      Z4, (R14)(R8*1)
+	VCMPPS       $0x03, Z5, Z5, K2
+	VPSRLD       $0x10, Z5, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z5, Z5
+	VPADDD       Z27, Z5, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPORD        Z31, Z26, K2, Z5
+	VPMOVDW      Z5, 32(R14)(R8*1)
+	VCMPPS       $0x03, Z6, Z6, K2
+	VPSRLD       $0x10, Z6, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z6, Z6
+	VPADDD       Z27, Z6, Z6
+	VPSRLD       $0x10, Z6, Z6
+	VPORD        Z31, Z26, K2, Z6
+	VPMOVDW      Z6, 64(R14)(R8*1)
+	VCMPPS       $0x03, Z7, Z7, K2
+	VPSRLD       $0x10, Z7, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z7, Z7
+	VPADDD       Z27, Z7, Z7
+	VPSRLD       $0x10, Z7, Z7
+	VPORD        Z31, Z26, K2, Z7
+	VPMOVDW      Z7, 96(R14)(R8*1)
+	JMP          by4_end
+
+by4_not2:
+	CMPQ   R12, $0x01
+	JL     by4_not1
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   DX, R12
+	MOVQ   BX, R13
+
+by4_1:
+	MOVQ         (R12), R14
+	VPMOVZXWD    (R14)(R8*1), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VPMOVZXWD    32(R14)(R8*1), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPMOVZXWD    64(R14)(R8*1), Z6
+	VPSLLD       $0x10, Z6, Z6
+	VPMOVZXWD    96(R14)(R8*1), Z7
+	VPSLLD       $0x10, Z7, Z7
+	VBROADCASTSS (R11), Z8
+	VFMADD231PS  Z8, Z4, Z0
+	VFMADD231PS  Z8, Z5, Z1
+	VFMADD231PS  Z8, Z6, Z2
+	VFMADD231PS  Z8, Z7, Z3
+	ADDQ         $0x04, R11
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          by4_1
+	MOVQ         (R10), R14
+	VCMPPS       $0x03, Z0, Z0, K2
+	VPSRLD       $0x10, Z0, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z0, Z0
+	VPADDD       Z27, Z0, Z0
+	VPSRLD       $0x10, Z0, Z0
+	VPORD        Z31, Z26, K2, Z0
+	VPMOVDW      Z0, (R14)(R8*1)
+	VCMPPS       $0x03, Z1, Z1, K2
+	VPSRLD       $0x10, Z1, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z1, Z1
+	VPADDD       Z27, Z1, Z1
+	VPSRLD       $0x10, Z1, Z1
+	VPORD        Z31, Z26, K2, Z1
+	VPMOVDW      Z1, 32(R14)(R8*1)
+	VCMPPS       $0x03, Z2, Z2, K2
+	VPSRLD       $0x10, Z2, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z2, Z2
+	VPADDD       Z27, Z2, Z2
+	VPSRLD       $0x10, Z2, Z2
+	VPORD        Z31, Z26, K2, Z2
+	VPMOVDW      Z2, 64(R14)(R8*1)
+	VCMPPS       $0x03, Z3, Z3, K2
+	VPSRLD       $0x10, Z3, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z3, Z3
+	VPADDD       Z27, Z3, Z3
+	VPSRLD       $0x10, Z3, Z3
+	VPORD        Z31, Z26, K2, Z3
+	VPMOVDW      Z3, 96(R14)(R8*1)
+	JMP          by4_end
+
+by4_not1:
+by4_end:
+	ADDQ $0x00000080, R8
+	SUBQ $0x00000040, R9
+	JMP  by4
+
+past_by4:
+by1:
+	CMPQ R9, $0x00000010
+	JL   past_by1
+	MOVQ AX, R10
+	MOVQ CX, R11
+	MOVQ dst_len+8(FP), R12
+
+by1_rows:
+	CMPQ   R12, $0x04
+	JL     by1_not4
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   DX, R13
+	MOVQ   BX, R14
+
+by1_4:
+	MOVQ         (R13), R15
+	VPMOVZXWD    (R15)(R8*1), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VBROADCASTSS (R11), Z5
+	VFMADD231PS  Z5, Z4, Z0
+	VBROADCASTSS (R11)(SI*1), Z5
+	VFMADD231PS  Z5, Z4, Z1
+	VBROADCASTSS (R11)(SI*2), Z5
+	VFMADD231PS  Z5, Z4, Z2
+	VBROADCASTSS (R11)(DI*1), Z5
+	VFMADD231PS  Z5, Z4, Z3
+	ADDQ         $0x04, R11
+	ADDQ         $0x18, R13
+	DECQ         R14
+	JNZ          by1_4
+	MOVQ         (R10), R15
+	VCMPPS       $0x03, Z0, Z0, K2
+	VPSRLD       $0x10, Z0, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z0, Z0
+	VPADDD       Z27, Z0, Z0
+	VPSRLD       $0x10, Z0, Z0
+	VPORD        Z31, Z26, K2, Z0
+	VPMOVDW      Z0, (R15)(R8*1)
+	MOVQ         24(R10), R15
+	VCMPPS       $0x03, Z1, Z1, K2
+	VPSRLD       $0x10, Z1, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z1, Z1
+	VPADDD       Z27, Z1, Z1
+	VPSRLD       $0x10, Z1, Z1
+	VPORD        Z31, Z26, K2, Z1
+	VPMOVDW      Z1, (R15)(R8*1)
+	MOVQ         48(R10), R15
+	VCMPPS       $0x03, Z2, Z2, K2
+	VPSRLD       $0x10, Z2, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z2, Z2
+	VPADDD       Z27, Z2, Z2
+	VPSRLD       $0x10, Z2, Z2
+	VPORD        Z31, Z26, K2, Z2
+	VPMOVDW      Z2, (R15)(R8*1)
+	MOVQ         72(R10), R15
+	VCMPPS       $0x03, Z3, Z3, K2
+	VPSRLD       $0x10, Z3, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z3, Z3
+	VPADDD       Z27, Z3, Z3
+	VPSRLD       $0x10, Z3, Z3
+	VPORD        Z31, Z26, K2, Z3
+	VPMOVDW      Z3, (R15)(R8*1)
+	ADDQ         $0x60, R10
+	ADDQ         DI, R11
+	SUBQ         $0x04, R12
+	JMP          by1_rows
+
+by1_not4:
+	CMPQ   R12, $0x03
+	JL     by1_not3
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	MOVQ   DX, R12
+	MOVQ   BX, R13
+
+by1_3:
+	MOVQ         (R12), R14
+	VPMOVZXWD    (R14)(R8*1), Z3
+	VPSLLD       $0x10, Z3, Z3
+	VBROADCASTSS (R11), Z4
+	VFMADD231PS  Z4, Z3, Z0
+	VBROADCASTSS (R11)(SI*1), Z4
+	VFMADD231PS  Z4, Z3, Z1
+	VBROADCASTSS (R11)(SI*2), Z4
+	VFMADD231PS  Z4, Z3, Z2
+	ADDQ         $0x04, R11
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          by1_3
+	MOVQ         (R10), R14
+	VCMPPS       $0x03, Z0, Z0, K2
+	VPSRLD       $0x10, Z0, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z0, Z0
+	VPADDD       Z27, Z0, Z0
+	VPSRLD       $0x10, Z0, Z0
+	VPORD        Z31, Z26, K2, Z0
+	VPMOVDW      Z0, (R14)(R8*1)
+	MOVQ         24(R10), R14
+	VCMPPS       $0x03, Z1, Z1, K2
+	VPSRLD       $0x10, Z1, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z1, Z1
+	VPADDD       Z27, Z1, Z1
+	VPSRLD       $0x10, Z1, Z1
+	VPORD        Z31, Z26, K2, Z1
+	VPMOVDW      Z1, (R14)(R8*1)
+	MOVQ         48(R10), R14
+	VCMPPS       $0x03, Z2, Z2, K2
+	VPSRLD       $0x10, Z2, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z2, Z2
+	VPADDD       Z27, Z2, Z2
+	VPSRLD       $0x10, Z2, Z2
+	VPORD        Z31, Z26, K2, Z2
+	VPMOVDW      Z2, (R14)(R8*1)
+	JMP          by1_end
+
+by1_not3:
+	CMPQ   R12, $0x02
+	JL     by1_not2
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	MOVQ   DX, R12
+	MOVQ   BX, R13
+
+by1_2:
+	MOVQ         (R12), R14
+	VPMOVZXWD    (R14)(R8*1), Z2
+	VPSLLD       $0x10, Z2, Z2
+	VBROADCASTSS (R11), Z3
+	VFMADD231PS  Z3, Z2, Z0
+	VBROADCASTSS (R11)(SI*1), Z3
+	VFMADD231PS  Z3, Z2, Z1
+	ADDQ         $0x04, R11
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          by1_2
+	MOVQ         (R10), R14
+	VCMPPS       $0x03, Z0, Z0, K2
+	VPSRLD       $0x10, Z0, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z0, Z0
+	VPADDD       Z27, Z0, Z0
+	VPSRLD       $0x10, Z0, Z0
+	VPORD        Z31, Z26, K2, Z0
+	VPMOVDW      Z0, (R14)(R8*1)
+	MOVQ         24(R10), R14
+	VCMPPS       $0x03, Z1, Z1, K2
+	VPSRLD       $0x10, Z1, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z1, Z1
+	VPADDD       Z27, Z1, Z1
+	VPSRLD       $0x10, Z1, Z1
+	VPORD        Z31, Z26, K2, Z1
+	VPMOVDW      Z1, (R14)(R8*1)
+	JMP          by1_end
+
+by1_not2:
+	CMPQ   R12, $0x01
+	JL     by1_not1
+	VPXORD Z0, Z0, Z0
+	MOVQ   DX, R12
+	MOVQ   BX, R13
+
+by1_1:
+	MOVQ         (R12), R14
+	VPMOVZXWD    (R14)(R8*1), Z1
+	VPSLLD       $0x10, Z1, Z1
+	VBROADCASTSS (R11), Z2
+	VFMADD231PS  Z2, Z1, Z0
+	ADDQ         $0x04, R11
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          by1_1
+	MOVQ         (R10), R14
+	VCMPPS       $0x03, Z0, Z0, K2
+	VPSRLD       $0x10, Z0, Z26
+	VPANDD       Z30, Z26, Z27
+	VPADDD       Z29, Z0, Z0
+	VPADDD       Z27, Z0, Z0
+	VPSRLD       $0x10, Z0, Z0
+	VPORD        Z31, Z26, K2, Z0
+	VPMOVDW      Z0, (R14)(R8*1)
+	JMP          by1_end
+
+by1_not1:
+by1_end:
+	ADDQ $0x00000020, R8
+	SUBQ $0x00000010, R9
+	JMP  by1
+
+past_by1:
+	VZEROUPPER
+	RET
+
+// func dotsBF16AVX512(d []float32, g [][]uint16, x [][]uint16, n int)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·dotsBF16AVX512(SB), NOSPLIT, $8-80
+	MOVQ g_base+24(FP), AX
+	MOVQ d_base+0(FP), DX
+	MOVQ g_len+32(FP), CX
+	MOVQ CX, (SP)
+
+rows:
+	CMPQ (SP), $0x04
+	JL   not4
+	MOVQ x_base+48(FP), CX
+	MOVQ x_len+56(FP), BX
+
+row4:
+	CMPQ   BX, $0x04
+	JL     row4_not4
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   48(AX), R8
+	MOVQ   72(AX), R9
+	MOVQ   (CX), R10
+	MOVQ   24(CX), R11
+	MOVQ   48(CX), R12
+	MOVQ   72(CX), R13
+	MOVQ   n+72(FP), R15
+	XORQ   R14, R14
+
+row4_4:
+	CMPQ        R15, $0x10
+	JL          row4_4_tail
+	VPMOVZXWD   (SI)(R14*1), Z16
+	VPSLLD      $0x10, Z16, Z16
+	VPMOVZXWD   (DI)(R14*1), Z17
+	VPSLLD      $0x10, Z17, Z17
+	VPMOVZXWD   (R8)(R14*1), Z18
+	VPSLLD      $0x10, Z18, Z18
+	VPMOVZXWD   (R9)(R14*1), Z19
+	VPSLLD      $0x10, Z19, Z19
+	VPMOVZXWD   (R10)(R14*1), Z20
+	VPSLLD      $0x10, Z20, Z20
+	VFMADD231PS Z16, Z20, Z0
+	VFMADD231PS Z17, Z20, Z4
+	VFMADD231PS Z18, Z20, Z8
+	VFMADD231PS Z19, Z20, Z12
+	VPMOVZXWD   (R11)(R14*1), Z20
+	VPSLLD      $0x10, Z20, Z20
+	VFMADD231PS Z16, Z20, Z1
+	VFMADD231PS Z17, Z20, Z5
+	VFMADD231PS Z18, Z20, Z9
+	VFMADD231PS Z19, Z20, Z13
+	VPMOVZXWD   (R12)(R14*1), Z20
+	VPSLLD      $0x10, Z20, Z20
+	VFMADD231PS Z16, Z20, Z2
+	VFMADD231PS Z17, Z20, Z6
+	VFMADD231PS Z18, Z20, Z10
+	VFMADD231PS Z19, Z20, Z14
+	VPMOVZXWD   (R13)(R14*1), Z20
+	VPSLLD      $0x10, Z20, Z20
+	VFMADD231PS Z16, Z20, Z3
+	VFMADD231PS Z17, Z20, Z7
+	VFMADD231PS Z18, Z20, Z11
+	VFMADD231PS Z19, Z20, Z15
+	ADDQ        $0x20, R14
+	SUBQ        $0x10, R15
+	JMP         row4_4
+
+row4_4_tail:
+	MOVQ          x_len+56(FP), DI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y20
+	VADDPS        Y20, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X20
+	VADDPS        X20, X0, X0
+	VPERMILPD     $0x01, X0, X20
+	VADDPS        X20, X0, X0
+	VPERMILPS     $0x01, X0, X20
+	VADDSS        X20, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	VEXTRACTF64X4 $0x01, Z1, Y20
+	VADDPS        Y20, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X20
+	VADDPS        X20, X1, X1
+	VPERMILPD     $0x01, X1, X20
+	VADDPS        X20, X1, X1
+	VPERMILPS     $0x01, X1, X20
+	VADDSS        X20, X1, X1
+	VADDSS        4(SI), X1, X1
+	VMOVSS        X1, 4(SI)
+	VEXTRACTF64X4 $0x01, Z2, Y20
+	VADDPS        Y20, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X20
+	VADDPS        X20, X2, X2
+	VPERMILPD     $0x01, X2, X20
+	VADDPS        X20, X2, X2
+	VPERMILPS     $0x01, X2, X20
+	VADDSS        X20, X2, X2
+	VADDSS        8(SI), X2, X2
+	VMOVSS        X2, 8(SI)
+	VEXTRACTF64X4 $0x01, Z3, Y20
+	VADDPS        Y20, Y3, Y3
+	VEXTRACTF64X2 $0x01, Y3, X20
+	VADDPS        X20, X3, X3
+	VPERMILPD     $0x01, X3, X20
+	VADDPS        X20, X3, X3
+	VPERMILPS     $0x01, X3, X20
+	VADDSS        X20, X3, X3
+	VADDSS        12(SI), X3, X3
+	VMOVSS        X3, 12(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z4, Y20
+	VADDPS        Y20, Y4, Y4
+	VEXTRACTF64X2 $0x01, Y4, X20
+	VADDPS        X20, X4, X4
+	VPERMILPD     $0x01, X4, X20
+	VADDPS        X20, X4, X4
+	VPERMILPS     $0x01, X4, X20
+	VADDSS        X20, X4, X4
+	VADDSS        (SI), X4, X4
+	VMOVSS        X4, (SI)
+	VEXTRACTF64X4 $0x01, Z5, Y20
+	VADDPS        Y20, Y5, Y5
+	VEXTRACTF64X2 $0x01, Y5, X20
+	VADDPS        X20, X5, X5
+	VPERMILPD     $0x01, X5, X20
+	VADDPS        X20, X5, X5
+	VPERMILPS     $0x01, X5, X20
+	VADDSS        X20, X5, X5
+	VADDSS        4(SI), X5, X5
+	VMOVSS        X5, 4(SI)
+	VEXTRACTF64X4 $0x01, Z6, Y20
+	VADDPS        Y20, Y6, Y6
+	VEXTRACTF64X2 $0x01, Y6, X20
+	VADDPS        X20, X6, X6
+	VPERMILPD     $0x01, X6, X20
+	VADDPS        X20, X6, X6
+	VPERMILPS     $0x01, X6, X20
+	VADDSS        X20, X6, X6
+	VADDSS        8(SI), X6, X6
+	VMOVSS        X6, 8(SI)
+	VEXTRACTF64X4 $0x01, Z7, Y20
+	VADDPS        Y20, Y7, Y7
+	VEXTRACTF64X2 $0x01, Y7, X20
+	VADDPS        X20, X7, X7
+	VPERMILPD     $0x01, X7, X20
+	VADDPS        X20, X7, X7
+	VPERMILPS     $0x01, X7, X20
+	VADDSS        X20, X7, X7
+	VADDSS        12(SI), X7, X7
+	VMOVSS        X7, 12(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z8, Y20
+	VADDPS        Y20, Y8, Y8
+	VEXTRACTF64X2 $0x01, Y8, X20
+	VADDPS        X20, X8, X8
+	VPERMILPD     $0x01, X8, X20
+	VADDPS        X20, X8, X8
+	VPERMILPS     $0x01, X8, X20
+	VADDSS        X20, X8, X8
+	VADDSS        (SI), X8, X8
+	VMOVSS        X8, (SI)
+	VEXTRACTF64X4 $0x01, Z9, Y20
+	VADDPS        Y20, Y9, Y9
+	VEXTRACTF64X2 $0x01, Y9, X20
+	VADDPS        X20, X9, X9
+	VPERMILPD     $0x01, X9, X20
+	VADDPS        X20, X9, X9
+	VPERMILPS     $0x01, X9, X20
+	VADDSS        X20, X9, X9
+	VADDSS        4(SI), X9, X9
+	VMOVSS        X9, 4(SI)
+	VEXTRACTF64X4 $0x01, Z10, Y20
+	VADDPS        Y20, Y10, Y10
+	VEXTRACTF64X2 $0x01, Y10, X20
+	VADDPS        X20, X10, X10
+	VPERMILPD     $0x01, X10, X20
+	VADDPS        X20, X10, X10
+	VPERMILPS     $0x01, X10, X20
+	VADDSS        X20, X10, X10
+	VADDSS        8(SI), X10, X10
+	VMOVSS        X10, 8(SI)
+	VEXTRACTF64X4 $0x01, Z11, Y20
+	VADDPS        Y20, Y11, Y11
+	VEXTRACTF64X2 $0x01, Y11, X20
+	VADDPS        X20, X11, X11
+	VPERMILPD     $0x01, X11, X20
+	VADDPS        X20, X11, X11
+	VPERMILPS     $0x01, X11, X20
+	VADDSS        X20, X11, X11
+	VADDSS        12(SI), X11, X11
+	VMOVSS        X11, 12(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z12, Y20
+	VADDPS        Y20, Y12, Y12
+	VEXTRACTF64X2 $0x01, Y12, X20
+	VADDPS        X20, X12, X12
+	VPERMILPD     $0x01, X12, X20
+	VADDPS        X20, X12, X12
+	VPERMILPS     $0x01, X12, X20
+	VADDSS        X20, X12, X12
+	VADDSS        (SI), X12, X12
+	VMOVSS        X12, (SI)
+	VEXTRACTF64X4 $0x01, Z13, Y20
+	VADDPS        Y20, Y13, Y13
+	VEXTRACTF64X2 $0x01, Y13, X20
+	VADDPS        X20, X13, X13
+	VPERMILPD     $0x01, X13, X20
+	VADDPS        X20, X13, X13
+	VPERMILPS     $0x01, X13, X20
+	VADDSS        X20, X13, X13
+	VADDSS        4(SI), X13, X13
+	VMOVSS        X13, 4(SI)
+	VEXTRACTF64X4 $0x01, Z14, Y20
+	VADDPS        Y20, Y14, Y14
+	VEXTRACTF64X2 $0x01, Y14, X20
+	VADDPS        X20, X14, X14
+	VPERMILPD     $0x01, X14, X20
+	VADDPS        X20, X14, X14
+	VPERMILPS     $0x01, X14, X20
+	VADDSS        X20, X14, X14
+	VADDSS        8(SI), X14, X14
+	VMOVSS        X14, 8(SI)
+	VEXTRACTF64X4 $0x01, Z15, Y20
+	VADDPS        Y20, Y15, Y15
+	VEXTRACTF64X2 $0x01, Y15, X20
+	VADDPS        X20, X15, X15
+	VPERMILPD     $0x01, X15, X20
+	VADDPS        X20, X15, X15
+	VPERMILPS     $0x01, X15, X20
+	VADDSS        X20, X15, X15
+	VADDSS        12(SI), X15, X15
+	VMOVSS        X15, 12(SI)
+	ADDQ          $0x60, CX
+	ADDQ          $0x10, DX
+	SUBQ          $0x04, BX
+	JMP           row4
+
+row4_not4:
+	CMPQ   BX, $0x03
+	JL     row4_not3
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   48(AX), R8
+	MOVQ   72(AX), R9
+	MOVQ   (CX), R10
+	MOVQ   24(CX), R11
+	MOVQ   48(CX), R12
+	MOVQ   n+72(FP), R14
+	XORQ   R13, R13
+
+row4_3:
+	CMPQ        R14, $0x10
+	JL          row4_3_tail
+	VPMOVZXWD   (SI)(R13*1), Z12
+	VPSLLD      $0x10, Z12, Z12
+	VPMOVZXWD   (DI)(R13*1), Z13
+	VPSLLD      $0x10, Z13, Z13
+	VPMOVZXWD   (R8)(R13*1), Z14
+	VPSLLD      $0x10, Z14, Z14
+	VPMOVZXWD   (R9)(R13*1), Z15
+	VPSLLD      $0x10, Z15, Z15
+	VPMOVZXWD   (R10)(R13*1), Z16
+	VPSLLD      $0x10, Z16, Z16
+	VFMADD231PS Z12, Z16, Z0
+	VFMADD231PS Z13, Z16, Z3
+	VFMADD231PS Z14, Z16, Z6
+	VFMADD231PS Z15, Z16, Z9
+	VPMOVZXWD   (R11)(R13*1), Z16
+	VPSLLD      $0x10, Z16, Z16
+	VFMADD231PS Z12, Z16, Z1
+	VFMADD231PS Z13, Z16, Z4
+	VFMADD231PS Z14, Z16, Z7
+	VFMADD231PS Z15, Z16, Z10
+	VPMOVZXWD   (R12)(R13*1), Z16
+	VPSLLD      $0x10, Z16, Z16
+	VFMADD231PS Z12, Z16, Z2
+	VFMADD231PS Z13, Z16, Z5
+	VFMADD231PS Z14, Z16, Z8
+	VFMADD231PS Z15, Z16, Z11
+	ADDQ        $0x20, R13
+	SUBQ        $0x10, R14
+	JMP         row4_3
+
+row4_3_tail:
+	MOVQ          x_len+56(FP), DI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y16
+	VADDPS        Y16, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X16
+	VADDPS        X16, X0, X0
+	VPERMILPD     $0x01, X0, X16
+	VADDPS        X16, X0, X0
+	VPERMILPS     $0x01, X0, X16
+	VADDSS        X16, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	VEXTRACTF64X4 $0x01, Z1, Y16
+	VADDPS        Y16, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X16
+	VADDPS        X16, X1, X1
+	VPERMILPD     $0x01, X1, X16
+	VADDPS        X16, X1, X1
+	VPERMILPS     $0x01, X1, X16
+	VADDSS        X16, X1, X1
+	VADDSS        4(SI), X1, X1
+	VMOVSS        X1, 4(SI)
+	VEXTRACTF64X4 $0x01, Z2, Y16
+	VADDPS        Y16, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X16
+	VADDPS        X16, X2, X2
+	VPERMILPD     $0x01, X2, X16
+	VADDPS        X16, X2, X2
+	VPERMILPS     $0x01, X2, X16
+	VADDSS        X16, X2, X2
+	VADDSS        8(SI), X2, X2
+	VMOVSS        X2, 8(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z3, Y16
+	VADDPS        Y16, Y3, Y3
+	VEXTRACTF64X2 $0x01, Y3, X16
+	VADDPS        X16, X3, X3
+	VPERMILPD     $0x01, X3, X16
+	VADDPS        X16, X3, X3
+	VPERMILPS     $0x01, X3, X16
+	VADDSS        X16, X3, X3
+	VADDSS        (SI), X3, X3
+	VMOVSS        X3, (SI)
+	VEXTRACTF64X4 $0x01, Z4, Y16
+	VADDPS        Y16, Y4, Y4
+	VEXTRACTF64X2 $0x01, Y4, X16
+	VADDPS        X16, X4, X4
+	VPERMILPD     $0x01, X4, X16
+	VADDPS        X16, X4, X4
+	VPERMILPS     $0x01, X4, X16
+	VADDSS        X16, X4, X4
+	VADDSS        4(SI), X4, X4
+	VMOVSS        X4, 4(SI)
+	VEXTRACTF64X4 $0x01, Z5, Y16
+	VADDPS        Y16, Y5, Y5
+	VEXTRACTF64X2 $0x01, Y5, X16
+	VADDPS        X16, X5, X5
+	VPERMILPD     $0x01, X5, X16
+	VADDPS        X16, X5, X5
+	VPERMILPS     $0x01, X5, X16
+	VADDSS        X16, X5, X5
+	VADDSS        8(SI), X5, X5
+	VMOVSS        X5, 8(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z6, Y16
+	VADDPS        Y16, Y6, Y6
+	VEXTRACTF64X2 $0x01, Y6, X16
+	VADDPS        X16, X6, X6
+	VPERMILPD     $0x01, X6, X16
+	VADDPS        X16, X6, X6
+	VPERMILPS     $0x01, X6, X16
+	VADDSS        X16, X6, X6
+	VADDSS        (SI), X6, X6
+	VMOVSS        X6, (SI)
+	VEXTRACTF64X4 $0x01, Z7, Y16
+	VADDPS        Y16, Y7, Y7
+	VEXTRACTF64X2 $0x01, Y7, X16
+	VADDPS        X16, X7, X7
+	VPERMILPD     $0x01, X7, X16
+	VADDPS        X16, X7, X7
+	VPERMILPS     $0x01, X7, X16
+	VADDSS        X16, X7, X7
+	VADDSS        4(SI), X7, X7
+	VMOVSS        X7, 4(SI)
+	VEXTRACTF64X4 $0x01, Z8, Y16
+	VADDPS        Y16, Y8, Y8
+	VEXTRACTF64X2 $0x01, Y8, X16
+	VADDPS        X16, X8, X8
+	VPERMILPD     $0x01, X8, X16
+	VADDPS        X16, X8, X8
+	VPERMILPS     $0x01, X8, X16
+	VADDSS        X16, X8, X8
+	VADDSS        8(SI), X8, X8
+	VMOVSS        X8, 8(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z9, Y16
+	VADDPS        Y16, Y9, Y9
+	VEXTRACTF64X2 $0x01, Y9, X16
+	VADDPS        X16, X9, X9
+	VPERMILPD     $0x01, X9, X16
+	VADDPS        X16, X9, X9
+	VPERMILPS     $0x01, X9, X16
+	VADDSS        X16, X9, X9
+	VADDSS        (SI), X9, X9
+	VMOVSS        X9, (SI)
+	VEXTRACTF64X4 $0x01, Z10, Y16
+	VADDPS        Y16, Y10, Y10
+	VEXTRACTF64X2 $0x01, Y10, X16
+	VADDPS        X16, X10, X10
+	VPERMILPD     $0x01, X10, X16
+	VADDPS        X16, X10, X10
+	VPERMILPS     $0x01, X10, X16
+	VADDSS        X16, X10, X10
+	VADDSS        4(SI), X10, X10
+	VMOVSS        X10, 4(SI)
+	VEXTRACTF64X4 $0x01, Z11, Y16
+	VADDPS        Y16, Y11, Y11
+	VEXTRACTF64X2 $0x01, Y11, X16
+	VADDPS        X16, X11, X11
+	VPERMILPD     $0x01, X11, X16
+	VADDPS        X16, X11, X11
+	VPERMILPS     $0x01, X11, X16
+	VADDSS        X16, X11, X11
+	VADDSS        8(SI), X11, X11
+	VMOVSS        X11, 8(SI)
+	ADDQ          $0x48, CX
+	ADDQ          $0x0c, DX
+	SUBQ          $0x03, BX
+	JMP           row4
+
+row4_not3:
+	CMPQ   BX, $0x02
+	JL     row4_not2
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   48(AX), R8
+	MOVQ   72(AX), R9
+	MOVQ   (CX), R10
+	MOVQ   24(CX), R11
+	MOVQ   n+72(FP), R13
+	XORQ   R12, R12
+
+row4_2:
+	CMPQ        R13, $0x10
+	JL          row4_2_tail
+	VPMOVZXWD   (SI)(R12*1), Z8
+	VPSLLD      $0x10, Z8, Z8
+	VPMOVZXWD   (DI)(R12*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VPMOVZXWD   (R8)(R12*1), Z10
+	VPSLLD      $0x10, Z10, Z10
+	VPMOVZXWD   (R9)(R12*1), Z11
+	VPSLLD      $0x10, Z11, Z11
+	VPMOVZXWD   (R10)(R12*1), Z12
+	VPSLLD      $0x10, Z12, Z12
+	VFMADD231PS Z8, Z12, Z0
+	VFMADD231PS Z9, Z12, Z2
+	VFMADD231PS Z10, Z12, Z4
+	VFMADD231PS Z11, Z12, Z6
+	VPMOVZXWD   (R11)(R12*1), Z12
+	VPSLLD      $0x10, Z12, Z12
+	VFMADD231PS Z8, Z12, Z1
+	VFMADD231PS Z9, Z12, Z3
+	VFMADD231PS Z10, Z12, Z5
+	VFMADD231PS Z11, Z12, Z7
+	ADDQ        $0x20, R12
+	SUBQ        $0x10, R13
+	JMP         row4_2
+
+row4_2_tail:
+	MOVQ          x_len+56(FP), DI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y12
+	VADDPS        Y12, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X12
+	VADDPS        X12, X0, X0
+	VPERMILPD     $0x01, X0, X12
+	VADDPS        X12, X0, X0
+	VPERMILPS     $0x01, X0, X12
+	VADDSS        X12, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	VEXTRACTF64X4 $0x01, Z1, Y12
+	VADDPS        Y12, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X12
+	VADDPS        X12, X1, X1
+	VPERMILPD     $0x01, X1, X12
+	VADDPS        X12, X1, X1
+	VPERMILPS     $0x01, X1, X12
+	VADDSS        X12, X1, X1
+	VADDSS        4(SI), X1, X1
+	VMOVSS        X1, 4(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z2, Y12
+	VADDPS        Y12, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X12
+	VADDPS        X12, X2, X2
+	VPERMILPD     $0x01, X2, X12
+	VADDPS        X12, X2, X2
+	VPERMILPS     $0x01, X2, X12
+	VADDSS        X12, X2, X2
+	VADDSS        (SI), X2, X2
+	VMOVSS        X2, (SI)
+	VEXTRACTF64X4 $0x01, Z3, Y12
+	VADDPS        Y12, Y3, Y3
+	VEXTRACTF64X2 $0x01, Y3, X12
+	VADDPS        X12, X3, X3
+	VPERMILPD     $0x01, X3, X12
+	VADDPS        X12, X3, X3
+	VPERMILPS     $0x01, X3, X12
+	VADDSS        X12, X3, X3
+	VADDSS        4(SI), X3, X3
+	VMOVSS        X3, 4(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z4, Y12
+	VADDPS        Y12, Y4, Y4
+	VEXTRACTF64X2 $0x01, Y4, X12
+	VADDPS        X12, X4, X4
+	VPERMILPD     $0x01, X4, X12
+	VADDPS        X12, X4, X4
+	VPERMILPS     $0x01, X4, X12
+	VADDSS        X12, X4, X4
+	VADDSS        (SI), X4, X4
+	VMOVSS        X4, (SI)
+	VEXTRACTF64X4 $0x01, Z5, Y12
+	VADDPS        Y12, Y5, Y5
+	VEXTRACTF64X2 $0x01, Y5, X12
+	VADDPS        X12, X5, X5
+	VPERMILPD     $0x01, X5, X12
+	VADDPS        X12, X5, X5
+	VPERMILPS     $0x01, X5, X12
+	VADDSS        X12, X5, X5
+	VADDSS        4(SI), X5, X5
+	VMOVSS        X5, 4(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z6, Y12
+	VADDPS        Y12, Y6, Y6
+	VEXTRACTF64X2 $0x01, Y6, X12
+	VADDPS        X12, X6, X6
+	VPERMILPD     $0x01, X6, X12
+	VADDPS        X12, X6, X6
+	VPERMILPS     $0x01, X6, X12
+	VADDSS        X12, X6, X6
+	VADDSS        (SI), X6, X6
+	VMOVSS        X6, (SI)
+	VEXTRACTF64X4 $0x01, Z7, Y12
+	VADDPS        Y12, Y7, Y7
+	VEXTRACTF64X2 $0x01, Y7, X12
+	VADDPS        X12, X7, X7
+	VPERMILPD     $0x01, X7, X12
+	VADDPS        X12, X7, X7
+	VPERMILPS     $0x01, X7, X12
+	VADDSS        X12, X7, X7
+	VADDSS        4(SI), X7, X7
+	VMOVSS        X7, 4(SI)
+	ADDQ          $0x30, CX
+	ADDQ          $0x08, DX
+	SUBQ          $0x02, BX
+	JMP           row4
+
+row4_not2:
+	CMPQ   BX, $0x01
+	JL     row4_not1
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   48(AX), R8
+	MOVQ   72(AX), R9
+	MOVQ   (CX), R10
+	MOVQ   n+72(FP), R12
+	XORQ   R11, R11
+
+row4_1:
+	CMPQ        R12, $0x10
+	JL          row4_1_tail
+	VPMOVZXWD   (SI)(R11*1), Z4
+	VPSLLD      $0x10, Z4, Z4
+	VPMOVZXWD   (DI)(R11*1), Z5
+	VPSLLD      $0x10, Z5, Z5
+	VPMOVZXWD   (R8)(R11*1), Z6
+	VPSLLD      $0x10, Z6, Z6
+	VPMOVZXWD   (R9)(R11*1), Z7
+	VPSLLD      $0x10, Z7, Z7
+	VPMOVZXWD   (R10)(R11*1), Z8
+	VPSLLD      $0x10, Z8, Z8
+	VFMADD231PS Z4, Z8, Z0
+	VFMADD231PS Z5, Z8, Z1
+	VFMADD231PS Z6, Z8, Z2
+	VFMADD231PS Z7, Z8, Z3
+	ADDQ        $0x20, R11
+	SUBQ        $0x10, R12
+	JMP         row4_1
+
+row4_1_tail:
+	MOVQ          x_len+56(FP), DI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y8
+	VADDPS        Y8, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X8
+	VADDPS        X8, X0, X0
+	VPERMILPD     $0x01, X0, X8
+	VADDPS        X8, X0, X0
+	VPERMILPS     $0x01, X0, X8
+	VADDSS        X8, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z1, Y8
+	VADDPS        Y8, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X8
+	VADDPS        X8, X1, X1
+	VPERMILPD     $0x01, X1, X8
+	VADDPS        X8, X1, X1
+	VPERMILPS     $0x01, X1, X8
+	VADDSS        X8, X1, X1
+	VADDSS        (SI), X1, X1
+	VMOVSS        X1, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z2, Y8
+	VADDPS        Y8, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X8
+	VADDPS        X8, X2, X2
+	VPERMILPD     $0x01, X2, X8
+	VADDPS        X8, X2, X2
+	VPERMILPS     $0x01, X2, X8
+	VADDSS        X8, X2, X2
+	VADDSS        (SI), X2, X2
+	VMOVSS        X2, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z3, Y8
+	VADDPS        Y8, Y3, Y3
+	VEXTRACTF64X2 $0x01, Y3, X8
+	VADDPS        X8, X3, X3
+	VPERMILPD     $0x01, X3, X8
+	VADDPS        X8, X3, X3
+	VPERMILPS     $0x01, X3, X8
+	VADDSS        X8, X3, X3
+	VADDSS        (SI), X3, X3
+	VMOVSS        X3, (SI)
+	ADDQ          $0x18, CX
+	ADDQ          $0x04, DX
+	SUBQ          $0x01, BX
+	JMP           row4
+
+row4_not1:
+	MOVQ   x_len+56(FP), CX
+	IMUL3Q $0x0000000c, CX, CX
+	ADDQ   CX, DX
+	ADDQ   $0x60, AX
+	SUBQ   $0x04, (SP)
+	JMP    rows
+
+not4:
+	CMPQ (SP), $0x03
+	JL   not3
+	MOVQ x_base+48(FP), CX
+	MOVQ x_len+56(FP), BX
+
+row3:
+	CMPQ   BX, $0x04
+	JL     row3_not4
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   48(AX), R8
+	MOVQ   (CX), R9
+	MOVQ   24(CX), R10
+	MOVQ   48(CX), R11
+	MOVQ   72(CX), R12
+	MOVQ   n+72(FP), R14
+	XORQ   R13, R13
+
+row3_4:
+	CMPQ        R14, $0x10
+	JL          row3_4_tail
+	VPMOVZXWD   (SI)(R13*1), Z12
+	VPSLLD      $0x10, Z12, Z12
+	VPMOVZXWD   (DI)(R13*1), Z13
+	VPSLLD      $0x10, Z13, Z13
+	VPMOVZXWD   (R8)(R13*1), Z14
+	VPSLLD      $0x10, Z14, Z14
+	VPMOVZXWD   (R9)(R13*1), Z15
+	VPSLLD      $0x10, Z15, Z15
+	VFMADD231PS Z12, Z15, Z0
+	VFMADD231PS Z13, Z15, Z4
+	VFMADD231PS Z14, Z15, Z8
+	VPMOVZXWD   (R10)(R13*1), Z15
+	VPSLLD      $0x10, Z15, Z15
+	VFMADD231PS Z12, Z15, Z1
+	VFMADD231PS Z13, Z15, Z5
+	VFMADD231PS Z14, Z15, Z9
+	VPMOVZXWD   (R11)(R13*1), Z15
+	VPSLLD      $0x10, Z15, Z15
+	VFMADD231PS Z12, Z15, Z2
+	VFMADD231PS Z13, Z15, Z6
+	VFMADD231PS Z14, Z15, Z10
+	VPMOVZXWD   (R12)(R13*1), Z15
+	VPSLLD      $0x10, Z15, Z15
+	VFMADD231PS Z12, Z15, Z3
+	VFMADD231PS Z13, Z15, Z7
+	VFMADD231PS Z14, Z15, Z11
+	ADDQ        $0x20, R13
+	SUBQ        $0x10, R14
+	JMP         row3_4
+
+row3_4_tail:
+	MOVQ          x_len+56(FP), DI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y15
+	VADDPS        Y15, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X15
+	VADDPS        X15, X0, X0
+	VPERMILPD     $0x01, X0, X15
+	VADDPS        X15, X0, X0
+	VPERMILPS     $0x01, X0, X15
+	VADDSS        X15, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	VEXTRACTF64X4 $0x01, Z1, Y15
+	VADDPS        Y15, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X15
+	VADDPS        X15, X1, X1
+	VPERMILPD     $0x01, X1, X15
+	VADDPS        X15, X1, X1
+	VPERMILPS     $0x01, X1, X15
+	VADDSS        X15, X1, X1
+	VADDSS        4(SI), X1, X1
+	VMOVSS        X1, 4(SI)
+	VEXTRACTF64X4 $0x01, Z2, Y15
+	VADDPS        Y15, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X15
+	VADDPS        X15, X2, X2
+	VPERMILPD     $0x01, X2, X15
+	VADDPS        X15, X2, X2
+	VPERMILPS     $0x01, X2, X15
+	VADDSS        X15, X2, X2
+	VADDSS        8(SI), X2, X2
+	VMOVSS        X2, 8(SI)
+	VEXTRACTF64X4 $0x01, Z3, Y15
+	VADDPS        Y15, Y3, Y3
+	VEXTRACTF64X2 $0x01, Y3, X15
+	VADDPS        X15, X3, X3
+	VPERMILPD     $0x01, X3, X15
+	VADDPS        X15, X3, X3
+	VPERMILPS     $0x01, X3, X15
+	VADDSS        X15, X3, X3
+	VADDSS        12(SI), X3, X3
+	VMOVSS        X3, 12(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z4, Y15
+	VADDPS        Y15, Y4, Y4
+	VEXTRACTF64X2 $0x01, Y4, X15
+	VADDPS        X15, X4, X4
+	VPERMILPD     $0x01, X4, X15
+	VADDPS        X15, X4, X4
+	VPERMILPS     $0x01, X4, X15
+	VADDSS        X15, X4, X4
+	VADDSS        (SI), X4, X4
+	VMOVSS        X4, (SI)
+	VEXTRACTF64X4 $0x01, Z5, Y15
+	VADDPS        Y15, Y5, Y5
+	VEXTRACTF64X2 $0x01, Y5, X15
+	VADDPS        X15, X5, X5
+	VPERMILPD     $0x01, X5, X15
+	VADDPS        X15, X5, X5
+	VPERMILPS     $0x01, X5, X15
+	VADDSS        X15, X5, X5
+	VADDSS        4(SI), X5, X5
+	VMOVSS        X5, 4(SI)
+	VEXTRACTF64X4 $0x01, Z6, Y15
+	VADDPS        Y15, Y6, Y6
+	VEXTRACTF64X2 $0x01, Y6, X15
+	VADDPS        X15, X6, X6
+	VPERMILPD     $0x01, X6, X15
+	VADDPS        X15, X6, X6
+	VPERMILPS     $0x01, X6, X15
+	VADDSS        X15, X6, X6
+	VADDSS        8(SI), X6, X6
+	VMOVSS        X6, 8(SI)
+	VEXTRACTF64X4 $0x01, Z7, Y15
+	VADDPS        Y15, Y7, Y7
+	VEXTRACTF64X2 $0x01, Y7, X15
+	VADDPS        X15, X7, X7
+	VPERMILPD     $0x01, X7, X15
+	VADDPS        X15, X7, X7
+	VPERMILPS     $0x01, X7, X15
+	VADDSS        X15, X7, X7
+	VADDSS        12(SI), X7, X7
+	VMOVSS        X7, 12(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z8, Y15
+	VADDPS        Y15, Y8, Y8
+	VEXTRACTF64X2 $0x01, Y8, X15
+	VADDPS        X15, X8, X8
+	VPERMILPD     $0x01, X8, X15
+	VADDPS        X15, X8, X8
+	VPERMILPS     $0x01, X8, X15
+	VADDSS        X15, X8, X8
+	VADDSS        (SI), X8, X8
+	VMOVSS        X8, (SI)
+	VEXTRACTF64X4 $0x01, Z9, Y15
+	VADDPS        Y15, Y9, Y9
+	VEXTRACTF64X2 $0x01, Y9, X15
+	VADDPS        X15, X9, X9
+	VPERMILPD     $0x01, X9, X15
+	VADDPS        X15, X9, X9
+	VPERMILPS     $0x01, X9, X15
+	VADDSS        X15, X9, X9
+	VADDSS        4(SI), X9, X9
+	VMOVSS        X9, 4(SI)
+	VEXTRACTF64X4 $0x01, Z10, Y15
+	VADDPS        Y15, Y10, Y10
+	VEXTRACTF64X2 $0x01, Y10, X15
+	VADDPS        X15, X10, X10
+	VPERMILPD     $0x01, X10, X15
+	VADDPS        X15, X10, X10
+	VPERMILPS     $0x01, X10, X15
+	VADDSS        X15, X10, X10
+	VADDSS        8(SI), X10, X10
+	VMOVSS        X10, 8(SI)
+	VEXTRACTF64X4 $0x01, Z11, Y15
+	VADDPS        Y15, Y11, Y11
+	VEXTRACTF64X2 $0x01, Y11, X15
+	VADDPS        X15, X11, X11
+	VPERMILPD     $0x01, X11, X15
+	VADDPS        X15, X11, X11
+	VPERMILPS     $0x01, X11, X15
+	VADDSS        X15, X11, X11
+	VADDSS        12(SI), X11, X11
+	VMOVSS        X11, 12(SI)
+	ADDQ          $0x60, CX
+	ADDQ          $0x10, DX
+	SUBQ          $0x04, BX
+	JMP           row3
+
+row3_not4:
+	CMPQ   BX, $0x03
+	JL     row3_not3
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   48(AX), R8
+	MOVQ   (CX), R9
+	MOVQ   24(CX), R10
+	MOVQ   48(CX), R11
+	MOVQ   n+72(FP), R13
+	XORQ   R12, R12
+
+row3_3:
+	CMPQ        R13, $0x10
+	JL          row3_3_tail
+	VPMOVZXWD   (SI)(R12*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VPMOVZXWD   (DI)(R12*1), Z10
+	VPSLLD      $0x10, Z10, Z10
+	VPMOVZXWD   (R8)(R12*1), Z11
+	VPSLLD      $0x10, Z11, Z11
+	VPMOVZXWD   (R9)(R12*1), Z12
+	VPSLLD      $0x10, Z12, Z12
+	VFMADD231PS Z9, Z12, Z0
+	VFMADD231PS Z10, Z12, Z3
+	VFMADD231PS Z11, Z12, Z6
+	VPMOVZXWD   (R10)(R12*1), Z12
+	VPSLLD      $0x10, Z12, Z12
+	VFMADD231PS Z9, Z12, Z1
+	VFMADD231PS Z10, Z12, Z4
+	VFMADD231PS Z11, Z12, Z7
+	VPMOVZXWD   (R11)(R12*1), Z12
+	VPSLLD      $0x10, Z12, Z12
+	VFMADD231PS Z9, Z12, Z2
+	VFMADD231PS Z10, Z12, Z5
+	VFMADD231PS Z11, Z12, Z8
+	ADDQ        $0x20, R12
+	SUBQ        $0x10, R13
+	JMP         row3_3
+
+row3_3_tail:
+	MOVQ          x_len+56(FP), DI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y12
+	VADDPS        Y12, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X12
+	VADDPS        X12, X0, X0
+	VPERMILPD     $0x01, X0, X12
+	VADDPS        X12, X0, X0
+	VPERMILPS     $0x01, X0, X12
+	VADDSS        X12, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	VEXTRACTF64X4 $0x01, Z1, Y12
+	VADDPS        Y12, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X12
+	VADDPS        X12, X1, X1
+	VPERMILPD     $0x01, X1, X12
+	VADDPS        X12, X1, X1
+	VPERMILPS     $0x01, X1, X12
+	VADDSS        X12, X1, X1
+	VADDSS        4(SI), X1, X1
+	VMOVSS        X1, 4(SI)
+	VEXTRACTF64X4 $0x01, Z2, Y12
+	VADDPS        Y12, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X12
+	VADDPS        X12, X2, X2
+	VPERMILPD     $0x01, X2, X12
+	VADDPS        X12, X2, X2
+	VPERMILPS     $0x01, X2, X12
+	VADDSS        X12, X2, X2
+	VADDSS        8(SI), X2, X2
+	VMOVSS        X2, 8(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z3, Y12
+	VADDPS        Y12, Y3, Y3
+	VEXTRACTF64X2 $0x01, Y3, X12
+	VADDPS        X12, X3, X3
+	VPERMILPD     $0x01, X3, X12
+	VADDPS        X12, X3, X3
+	VPERMILPS     $0x01, X3, X12
+	VADDSS        X12, X3, X3
+	VADDSS        (SI), X3, X3
+	VMOVSS        X3, (SI)
+	VEXTRACTF64X4 $0x01, Z4, Y12
+	VADDPS        Y12, Y4, Y4
+	VEXTRACTF64X2 $0x01, Y4, X12
+	VADDPS        X12, X4, X4
+	VPERMILPD     $0x01, X4, X12
+	VADDPS        X12, X4, X4
+	VPERMILPS     $0x01, X4, X12
+	VADDSS        X12, X4, X4
+	VADDSS        4(SI), X4, X4
+	VMOVSS        X4, 4(SI)
+	VEXTRACTF64X4 $0x01, Z5, Y12
+	VADDPS        Y12, Y5, Y5
+	VEXTRACTF64X2 $0x01, Y5, X12
+	VADDPS        X12, X5, X5
+	VPERMILPD     $0x01, X5, X12
+	VADDPS        X12, X5, X5
+	VPERMILPS     $0x01, X5, X12
+	VADDSS        X12, X5, X5
+	VADDSS        8(SI), X5, X5
+	VMOVSS        X5, 8(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z6, Y12
+	VADDPS        Y12, Y6, Y6
+	VEXTRACTF64X2 $0x01, Y6, X12
+	VADDPS        X12, X6, X6
+	VPERMILPD     $0x01, X6, X12
+	VADDPS        X12, X6, X6
+	VPERMILPS     $0x01, X6, X12
+	VADDSS        X12, X6, X6
+	VADDSS        (SI), X6, X6
+	VMOVSS        X6, (SI)
+	VEXTRACTF64X4 $0x01, Z7, Y12
+	VADDPS        Y12, Y7, Y7
+	VEXTRACTF64X2 $0x01, Y7, X12
+	VADDPS        X12, X7, X7
+	VPERMILPD     $0x01, X7, X12
+	VADDPS        X12, X7, X7
+	VPERMILPS     $0x01, X7, X12
+	VADDSS        X12, X7, X7
+	VADDSS        4(SI), X7, X7
+	VMOVSS        X7, 4(SI)
+	VEXTRACTF64X4 $0x01, Z8, Y12
+	VADDPS        Y12, Y8, Y8
+	VEXTRACTF64X2 $0x01, Y8, X12
+	VADDPS        X12, X8, X8
+	VPERMILPD     $0x01, X8, X12
+	VADDPS        X12, X8, X8
+	VPERMILPS     $0x01, X8, X12
+	VADDSS        X12, X8, X8
+	VADDSS        8(SI), X8, X8
+	VMOVSS        X8, 8(SI)
+	ADDQ          $0x48, CX
+	ADDQ          $0x0c, DX
+	SUBQ          $0x03, BX
+	JMP           row3
+
+row3_not3:
+	CMPQ   BX, $0x02
+	JL     row3_not2
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   48(AX), R8
+	MOVQ   (CX), R9
+	MOVQ   24(CX), R10
+	MOVQ   n+72(FP), R12
+	XORQ   R11, R11
+
+row3_2:
+	CMPQ        R12, $0x10
+	JL          row3_2_tail
+	VPMOVZXWD   (SI)(R11*1), Z6
+	VPSLLD      $0x10, Z6, Z6
+	VPMOVZXWD   (DI)(R11*1), Z7
+	VPSLLD      $0x10, Z7, Z7
+	VPMOVZXWD   (R8)(R11*1), Z8
+	VPSLLD      $0x10, Z8, Z8
+	VPMOVZXWD   (R9)(R11*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z6, Z9, Z0
+	VFMADD231PS Z7, Z9, Z2
+	VFMADD231PS Z8, Z9, Z4
+	VPMOVZXWD   (R10)(R11*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z6, Z9, Z1
+	VFMADD231PS Z7, Z9, Z3
+	VFMADD231PS Z8, Z9, Z5
+	ADDQ        $0x20, R11
+	SUBQ        $0x10, R12
+	JMP         row3_2
+
+row3_2_tail:
+	MOVQ          x_len+56(FP), DI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y9
+	VADDPS        Y9, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X9
+	VADDPS        X9, X0, X0
+	VPERMILPD     $0x01, X0, X9
+	VADDPS        X9, X0, X0
+	VPERMILPS     $0x01, X0, X9
+	VADDSS        X9, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	VEXTRACTF64X4 $0x01, Z1, Y9
+	VADDPS        Y9, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X9
+	VADDPS        X9, X1, X1
+	VPERMILPD     $0x01, X1, X9
+	VADDPS        X9, X1, X1
+	VPERMILPS     $0x01, X1, X9
+	VADDSS        X9, X1, X1
+	VADDSS        4(SI), X1, X1
+	VMOVSS        X1, 4(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z2, Y9
+	VADDPS        Y9, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X9
+	VADDPS        X9, X2, X2
+	VPERMILPD     $0x01, X2, X9
+	VADDPS        X9, X2, X2
+	VPERMILPS     $0x01, X2, X9
+	VADDSS        X9, X2, X2
+	VADDSS        (SI), X2, X2
+	VMOVSS        X2, (SI)
+	VEXTRACTF64X4 $0x01, Z3, Y9
+	VADDPS        Y9, Y3, Y3
+	VEXTRACTF64X2 $0x01, Y3, X9
+	VADDPS        X9, X3, X3
+	VPERMILPD     $0x01, X3, X9
+	VADDPS        X9, X3, X3
+	VPERMILPS     $0x01, X3, X9
+	VADDSS        X9, X3, X3
+	VADDSS        4(SI), X3, X3
+	VMOVSS        X3, 4(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z4, Y9
+	VADDPS        Y9, Y4, Y4
+	VEXTRACTF64X2 $0x01, Y4, X9
+	VADDPS        X9, X4, X4
+	VPERMILPD     $0x01, X4, X9
+	VADDPS        X9, X4, X4
+	VPERMILPS     $0x01, X4, X9
+	VADDSS        X9, X4, X4
+	VADDSS        (SI), X4, X4
+	VMOVSS        X4, (SI)
+	VEXTRACTF64X4 $0x01, Z5, Y9
+	VADDPS        Y9, Y5, Y5
+	VEXTRACTF64X2 $0x01, Y5, X9
+	VADDPS        X9, X5, X5
+	VPERMILPD     $0x01, X5, X9
+	VADDPS        X9, X5, X5
+	VPERMILPS     $0x01, X5, X9
+	VADDSS        X9, X5, X5
+	VADDSS        4(SI), X5, X5
+	VMOVSS        X5, 4(SI)
+	ADDQ          $0x30, CX
+	ADDQ          $0x08, DX
+	SUBQ          $0x02, BX
+	JMP           row3
+
+row3_not2:
+	CMPQ   BX, $0x01
+	JL     row3_not1
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   48(AX), R8
+	MOVQ   (CX), R9
+	MOVQ   n+72(FP), R11
+	XORQ   R10, R10
+
+row3_1:
+	CMPQ        R11, $0x10
+	JL          row3_1_tail
+	VPMOVZXWD   (SI)(R10*1), Z3
+	VPSLLD      $0x10, Z3, Z3
+	VPMOVZXWD   (DI)(R10*1), Z4
+	VPSLLD      $0x10, Z4, Z4
+	VPMOVZXWD   (R8)(R10*1), Z5
+	VPSLLD      $0x10, Z5, Z5
+	VPMOVZXWD   (R9)(R10*1), Z6
+	VPSLLD      $0x10, Z6, Z6
+	VFMADD231PS Z3, Z6, Z0
+	VFMADD231PS Z4, Z6, Z1
+	VFMADD231PS Z5, Z6, Z2
+	ADDQ        $0x20, R10
+	SUBQ        $0x10, R11
+	JMP         row3_1
+
+row3_1_tail:
+	MOVQ          x_len+56(FP), DI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y6
+	VADDPS        Y6, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X6
+	VADDPS        X6, X0, X0
+	VPERMILPD     $0x01, X0, X6
+	VADDPS        X6, X0, X0
+	VPERMILPS     $0x01, X0, X6
+	VADDSS        X6, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z1, Y6
+	VADDPS        Y6, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X6
+	VADDPS        X6, X1, X1
+	VPERMILPD     $0x01, X1, X6
+	VADDPS        X6, X1, X1
+	VPERMILPS     $0x01, X1, X6
+	VADDSS        X6, X1, X1
+	VADDSS        (SI), X1, X1
+	VMOVSS        X1, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z2, Y6
+	VADDPS        Y6, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X6
+	VADDPS        X6, X2, X2
+	VPERMILPD     $0x01, X2, X6
+	VADDPS        X6, X2, X2
+	VPERMILPS     $0x01, X2, X6
+	VADDSS        X6, X2, X2
+	VADDSS        (SI), X2, X2
+	VMOVSS        X2, (SI)
+	ADDQ          $0x18, CX
+	ADDQ          $0x04, DX
+	SUBQ          $0x01, BX
+	JMP           row3
+
+row3_not1:
+	MOVQ   x_len+56(FP), AX
+	IMUL3Q $0x00000008, AX, AX
+	ADDQ   AX, DX
+	JMP    done
+
+not3:
+	CMPQ (SP), $0x02
+	JL   not2
+	MOVQ x_base+48(FP), CX
+	MOVQ x_len+56(FP), BX
+
+row2:
+	CMPQ   BX, $0x04
+	JL     row2_not4
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   (CX), R8
+	MOVQ   24(CX), R9
+	MOVQ   48(CX), R10
+	MOVQ   72(CX), R11
+	MOVQ   n+72(FP), R13
+	XORQ   R12, R12
+
+row2_4:
+	CMPQ        R13, $0x10
+	JL          row2_4_tail
+	VPMOVZXWD   (SI)(R12*1), Z8
+	VPSLLD      $0x10, Z8, Z8
+	VPMOVZXWD   (DI)(R12*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VPMOVZXWD   (R8)(R12*1), Z10
+	VPSLLD      $0x10, Z10, Z10
+	VFMADD231PS Z8, Z10, Z0
+	VFMADD231PS Z9, Z10, Z4
+	VPMOVZXWD   (R9)(R12*1), Z10
+	VPSLLD      $0x10, Z10, Z10
+	VFMADD231PS Z8, Z10, Z1
+	VFMADD231PS Z9, Z10, Z5
+	VPMOVZXWD   (R10)(R12*1), Z10
+	VPSLLD      $0x10, Z10, Z10
+	VFMADD231PS Z8, Z10, Z2
+	VFMADD231PS Z9, Z10, Z6
+	VPMOVZXWD   (R11)(R12*1), Z10
+	VPSLLD      $0x10, Z10, Z10
+	VFMADD231PS Z8, Z10, Z3
+	VFMADD231PS Z9, Z10, Z7
+	ADDQ        $0x20, R12
+	SUBQ        $0x10, R13
+	JMP         row2_4
+
+row2_4_tail:
+	MOVQ          x_len+56(FP), DI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y10
+	VADDPS        Y10, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X10
+	VADDPS        X10, X0, X0
+	VPERMILPD     $0x01, X0, X10
+	VADDPS        X10, X0, X0
+	VPERMILPS     $0x01, X0, X10
+	VADDSS        X10, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	VEXTRACTF64X4 $0x01, Z1, Y10
+	VADDPS        Y10, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X10
+	VADDPS        X10, X1, X1
+	VPERMILPD     $0x01, X1, X10
+	VADDPS        X10, X1, X1
+	VPERMILPS     $0x01, X1, X10
+	VADDSS        X10, X1, X1
+	VADDSS        4(SI), X1, X1
+	VMOVSS        X1, 4(SI)
+	VEXTRACTF64X4 $0x01, Z2, Y10
+	VADDPS        Y10, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X10
+	VADDPS        X10, X2, X2
+	VPERMILPD     $0x01, X2, X10
+	VADDPS        X10, X2, X2
+	VPERMILPS     $0x01, X2, X10
+	VADDSS        X10, X2, X2
+	VADDSS        8(SI), X2, X2
+	VMOVSS        X2, 8(SI)
+	VEXTRACTF64X4 $0x01, Z3, Y10
+	VADDPS        Y10, Y3, Y3
+	VEXTRACTF64X2 $0x01, Y3, X10
+	VADDPS        X10, X3, X3
+	VPERMILPD     $0x01, X3, X10
+	VADDPS        X10, X3, X3
+	VPERMILPS     $0x01, X3, X10
+	VADDSS        X10, X3, X3
+	VADDSS        12(SI), X3, X3
+	VMOVSS        X3, 12(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z4, Y10
+	VADDPS        Y10, Y4, Y4
+	VEXTRACTF64X2 $0x01, Y4, X10
+	VADDPS        X10, X4, X4
+	VPERMILPD     $0x01, X4, X10
+	VADDPS        X10, X4, X4
+	VPERMILPS     $0x01, X4, X10
+	VADDSS        X10, X4, X4
+	VADDSS        (SI), X4, X4
+	VMOVSS        X4, (SI)
+	VEXTRACTF64X4 $0x01, Z5, Y10
+	VADDPS        Y10, Y5, Y5
+	VEXTRACTF64X2 $0x01, Y5, X10
+	VADDPS        X10, X5, X5
+	VPERMILPD     $0x01, X5, X10
+	VADDPS        X10, X5, X5
+	VPERMILPS     $0x01, X5, X10
+	VADDSS        X10, X5, X5
+	VADDSS        4(SI), X5, X5
+	VMOVSS        X5, 4(SI)
+	VEXTRACTF64X4 $0x01, Z6, Y10
+	VADDPS        Y10, Y6, Y6
+	VEXTRACTF64X2 $0x01, Y6, X10
+	VADDPS        X10, X6, X6
+	VPERMILPD     $0x01, X6, X10
+	VADDPS        X10, X6, X6
+	VPERMILPS     $0x01, X6, X10
+	VADDSS        X10, X6, X6
+	VADDSS        8(SI), X6, X6
+	VMOVSS        X6, 8(SI)
+	VEXTRACTF64X4 $0x01, Z7, Y10
+	VADDPS        Y10, Y7, Y7
+	VEXTRACTF64X2 $0x01, Y7, X10
+	VADDPS        X10, X7, X7
+	VPERMILPD     $0x01, X7, X10
+	VADDPS        X10, X7, X7
+	VPERMILPS     $0x01, X7, X10
+	VADDSS        X10, X7, X7
+	VADDSS        12(SI), X7, X7
+	VMOVSS        X7, 12(SI)
+	ADDQ          $0x60, CX
+	ADDQ          $0x10, DX
+	SUBQ          $0x04, BX
+	JMP           row2
+
+row2_not4:
+	CMPQ   BX, $0x03
+	JL     row2_not3
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   (CX), R8
+	MOVQ   24(CX), R9
+	MOVQ   48(CX), R10
+	MOVQ   n+72(FP), R12
+	XORQ   R11, R11
+
+row2_3:
+	CMPQ        R12, $0x10
+	JL          row2_3_tail
+	VPMOVZXWD   (SI)(R11*1), Z6
+	VPSLLD      $0x10, Z6, Z6
+	VPMOVZXWD   (DI)(R11*1), Z7
+	VPSLLD      $0x10, Z7, Z7
+	VPMOVZXWD   (R8)(R11*1), Z8
+	VPSLLD      $0x10, Z8, Z8
+	VFMADD231PS Z6, Z8, Z0
+	VFMADD231PS Z7, Z8, Z3
+	VPMOVZXWD   (R9)(R11*1), Z8
+	VPSLLD      $0x10, Z8, Z8
+	VFMADD231PS Z6, Z8, Z1
+	VFMADD231PS Z7, Z8, Z4
+	VPMOVZXWD   (R10)(R11*1), Z8
+	VPSLLD      $0x10, Z8, Z8
+	VFMADD231PS Z6, Z8, Z2
+	VFMADD231PS Z7, Z8, Z5
+	ADDQ        $0x20, R11
+	SUBQ        $0x10, R12
+	JMP         row2_3
+
+row2_3_tail:
+	MOVQ          x_len+56(FP), DI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y8
+	VADDPS        Y8, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X8
+	VADDPS        X8, X0, X0
+	VPERMILPD     $0x01, X0, X8
+	VADDPS        X8, X0, X0
+	VPERMILPS     $0x01, X0, X8
+	VADDSS        X8, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	VEXTRACTF64X4 $0x01, Z1, Y8
+	VADDPS        Y8, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X8
+	VADDPS        X8, X1, X1
+	VPERMILPD     $0x01, X1, X8
+	VADDPS        X8, X1, X1
+	VPERMILPS     $0x01, X1, X8
+	VADDSS        X8, X1, X1
+	VADDSS        4(SI), X1, X1
+	VMOVSS        X1, 4(SI)
+	VEXTRACTF64X4 $0x01, Z2, Y8
+	VADDPS        Y8, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X8
+	VADDPS        X8, X2, X2
+	VPERMILPD     $0x01, X2, X8
+	VADDPS        X8, X2, X2
+	VPERMILPS     $0x01, X2, X8
+	VADDSS        X8, X2, X2
+	VADDSS        8(SI), X2, X2
+	VMOVSS        X2, 8(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z3, Y8
+	VADDPS        Y8, Y3, Y3
+	VEXTRACTF64X2 $0x01, Y3, X8
+	VADDPS        X8, X3, X3
+	VPERMILPD     $0x01, X3, X8
+	VADDPS        X8, X3, X3
+	VPERMILPS     $0x01, X3, X8
+	VADDSS        X8, X3, X3
+	VADDSS        (SI), X3, X3
+	VMOVSS        X3, (SI)
+	VEXTRACTF64X4 $0x01, Z4, Y8
+	VADDPS        Y8, Y4, Y4
+	VEXTRACTF64X2 $0x01, Y4, X8
+	VADDPS        X8, X4, X4
+	VPERMILPD     $0x01, X4, X8
+	VADDPS        X8, X4, X4
+	VPERMILPS     $0x01, X4, X8
+	VADDSS        X8, X4, X4
+	VADDSS        4(SI), X4, X4
+	VMOVSS        X4, 4(SI)
+	VEXTRACTF64X4 $0x01, Z5, Y8
+	VADDPS        Y8, Y5, Y5
+	VEXTRACTF64X2 $0x01, Y5, X8
+	VADDPS        X8, X5, X5
+	VPERMILPD     $0x01, X5, X8
+	VADDPS        X8, X5, X5
+	VPERMILPS     $0x01, X5, X8
+	VADDSS        X8, X5, X5
+	VADDSS        8(SI), X5, X5
+	VMOVSS        X5, 8(SI)
+	ADDQ          $0x48, CX
+	ADDQ          $0x0c, DX
+	SUBQ          $0x03, BX
+	JMP           row2
+
+row2_not3:
+	CMPQ   BX, $0x02
+	JL     row2_not2
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   (CX), R8
+	MOVQ   24(CX), R9
+	MOVQ   n+72(FP), R11
+	XORQ   R10, R10
+
+row2_2:
+	CMPQ        R11, $0x10
+	JL          row2_2_tail
+	VPMOVZXWD   (SI)(R10*1), Z4
+	VPSLLD      $0x10, Z4, Z4
+	VPMOVZXWD   (DI)(R10*1), Z5
+	VPSLLD      $0x10, Z5, Z5
+	VPMOVZXWD   (R8)(R10*1), Z6
+	VPSLLD      $0x10, Z6, Z6
+	VFMADD231PS Z4, Z6, Z0
+	VFMADD231PS Z5, Z6, Z2
+	VPMOVZXWD   (R9)(R10*1), Z6
+	VPSLLD      $0x10, Z6, Z6
+	VFMADD231PS Z4, Z6, Z1
+	VFMADD231PS Z5, Z6, Z3
+	ADDQ        $0x20, R10
+	SUBQ        $0x10, R11
+	JMP         row2_2
+
+row2_2_tail:
+	MOVQ          x_len+56(FP), DI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y6
+	VADDPS        Y6, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X6
+	VADDPS        X6, X0, X0
+	VPERMILPD     $0x01, X0, X6
+	VADDPS        X6, X0, X0
+	VPERMILPS     $0x01, X0, X6
+	VADDSS        X6, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	VEXTRACTF64X4 $0x01, Z1, Y6
+	VADDPS        Y6, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X6
+	VADDPS        X6, X1, X1
+	VPERMILPD     $0x01, X1, X6
+	VADDPS        X6, X1, X1
+	VPERMILPS     $0x01, X1, X6
+	VADDSS        X6, X1, X1
+	VADDSS        4(SI), X1, X1
+	VMOVSS        X1, 4(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z2, Y6
+	VADDPS        Y6, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X6
+	VADDPS        X6, X2, X2
+	VPERMILPD     $0x01, X2, X6
+	VADDPS        X6, X2, X2
+	VPERMILPS     $0x01, X2, X6
+	VADDSS        X6, X2, X2
+	VADDSS        (SI), X2, X2
+	VMOVSS        X2, (SI)
+	VEXTRACTF64X4 $0x01, Z3, Y6
+	VADDPS        Y6, Y3, Y3
+	VEXTRACTF64X2 $0x01, Y3, X6
+	VADDPS        X6, X3, X3
+	VPERMILPD     $0x01, X3, X6
+	VADDPS        X6, X3, X3
+	VPERMILPS     $0x01, X3, X6
+	VADDSS        X6, X3, X3
+	VADDSS        4(SI), X3, X3
+	VMOVSS        X3, 4(SI)
+	ADDQ          $0x30, CX
+	ADDQ          $0x08, DX
+	SUBQ          $0x02, BX
+	JMP           row2
+
+row2_not2:
+	CMPQ   BX, $0x01
+	JL     row2_not1
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   (CX), R8
+	MOVQ   n+72(FP), R10
+	XORQ   R9, R9
+
+row2_1:
+	CMPQ        R10, $0x10
+	JL          row2_1_tail
+	VPMOVZXWD   (SI)(R9*1), Z2
+	VPSLLD      $0x10, Z2, Z2
+	VPMOVZXWD   (DI)(R9*1), Z3
+	VPSLLD      $0x10, Z3, Z3
+	VPMOVZXWD   (R8)(R9*1), Z4
+	VPSLLD      $0x10, Z4, Z4
+	VFMADD231PS Z2, Z4, Z0
+	VFMADD231PS Z3, Z4, Z1
+	ADDQ        $0x20, R9
+	SUBQ        $0x10, R10
+	JMP         row2_1
+
+row2_1_tail:
+	MOVQ          x_len+56(FP), DI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPS        Y4, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X4
+	VADDPS        X4, X0, X0
+	VPERMILPD     $0x01, X0, X4
+	VADDPS        X4, X0, X0
+	VPERMILPS     $0x01, X0, X4
+	VADDSS        X4, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z1, Y4
+	VADDPS        Y4, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X4
+	VADDPS        X4, X1, X1
+	VPERMILPD     $0x01, X1, X4
+	VADDPS        X4, X1, X1
+	VPERMILPS     $0x01, X1, X4
+	VADDSS        X4, X1, X1
+	VADDSS        (SI), X1, X1
+	VMOVSS        X1, (SI)
+	ADDQ          $0x18, CX
+	ADDQ          $0x04, DX
+	SUBQ          $0x01, BX
+	JMP           row2
+
+row2_not1:
+	MOVQ   x_len+56(FP), AX
+	IMUL3Q $0x00000004, AX, AX
+	ADDQ   AX, DX
+	JMP    done
+
+not2:
+	CMPQ (SP), $0x01
+	JL   not1
+	MOVQ x_base+48(FP), CX
+	MOVQ x_len+56(FP), BX
+
+row1:
+	CMPQ   BX, $0x04
+	JL     row1_not4
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   (AX), SI
+	MOVQ   (CX), DI
+	MOVQ   24(CX), R8
+	MOVQ   48(CX), R9
+	MOVQ   72(CX), R10
+	MOVQ   n+72(FP), R12
+	XORQ   R11, R11
+
+row1_4:
+	CMPQ        R12, $0x10
+	JL          row1_4_tail
+	VPMOVZXWD   (SI)(R11*1), Z4
+	VPSLLD      $0x10, Z4, Z4
+	VPMOVZXWD   (DI)(R11*1), Z5
+	VPSLLD      $0x10, Z5, Z5
+	VFMADD231PS Z4, Z5, Z0
+	VPMOVZXWD   (R8)(R11*1), Z5
+	VPSLLD      $0x10, Z5, Z5
+	VFMADD231PS Z4, Z5, Z1
+	VPMOVZXWD   (R9)(R11*1), Z5
+	VPSLLD      $0x10, Z5, Z5
+	VFMADD231PS Z4, Z5, Z2
+	VPMOVZXWD   (R10)(R11*1), Z5
+	VPSLLD      $0x10, Z5, Z5
+	VFMADD231PS Z4, Z5, Z3
+	ADDQ        $0x20, R11
+	SUBQ        $0x10, R12
+	JMP         row1_4
+
+row1_4_tail:
+	MOVQ          x_len+56(FP), SI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y5
+	VADDPS        Y5, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X5
+	VADDPS        X5, X0, X0
+	VPERMILPD     $0x01, X0, X5
+	VADDPS        X5, X0, X0
+	VPERMILPS     $0x01, X0, X5
+	VADDSS        X5, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	VEXTRACTF64X4 $0x01, Z1, Y5
+	VADDPS        Y5, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X5
+	VADDPS        X5, X1, X1
+	VPERMILPD     $0x01, X1, X5
+	VADDPS        X5, X1, X1
+	VPERMILPS     $0x01, X1, X5
+	VADDSS        X5, X1, X1
+	VADDSS        4(SI), X1, X1
+	VMOVSS        X1, 4(SI)
+	VEXTRACTF64X4 $0x01, Z2, Y5
+	VADDPS        Y5, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X5
+	VADDPS        X5, X2, X2
+	VPERMILPD     $0x01, X2, X5
+	VADDPS        X5, X2, X2
+	VPERMILPS     $0x01, X2, X5
+	VADDSS        X5, X2, X2
+	VADDSS        8(SI), X2, X2
+	VMOVSS        X2, 8(SI)
+	VEXTRACTF64X4 $0x01, Z3, Y5
+	VADDPS        Y5, Y3, Y3
+	VEXTRACTF64X2 $0x01, Y3, X5
+	VADDPS        X5, X3, X3
+	VPERMILPD     $0x01, X3, X5
+	VADDPS        X5, X3, X3
+	VPERMILPS     $0x01, X3, X5
+	VADDSS        X5, X3, X3
+	VADDSS        12(SI), X3, X3
+	VMOVSS        X3, 12(SI)
+	ADDQ          $0x60, CX
+	ADDQ          $0x10, DX
+	SUBQ          $0x04, BX
+	JMP           row1
+
+row1_not4:
+	CMPQ   BX, $0x03
+	JL     row1_not3
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	MOVQ   (AX), SI
+	MOVQ   (CX), DI
+	MOVQ   24(CX), R8
+	MOVQ   48(CX), R9
+	MOVQ   n+72(FP), R11
+	XORQ   R10, R10
+
+row1_3:
+	CMPQ        R11, $0x10
+	JL          row1_3_tail
+	VPMOVZXWD   (SI)(R10*1), Z3
+	VPSLLD      $0x10, Z3, Z3
+	VPMOVZXWD   (DI)(R10*1), Z4
+	VPSLLD      $0x10, Z4, Z4
+	VFMADD231PS Z3, Z4, Z0
+	VPMOVZXWD   (R8)(R10*1), Z4
+	VPSLLD      $0x10, Z4, Z4
+	VFMADD231PS Z3, Z4, Z1
+	VPMOVZXWD   (R9)(R10*1), Z4
+	VPSLLD      $0x10, Z4, Z4
+	VFMADD231PS Z3, Z4, Z2
+	ADDQ        $0x20, R10
+	SUBQ        $0x10, R11
+	JMP         row1_3
+
+row1_3_tail:
+	MOVQ          x_len+56(FP), SI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPS        Y4, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X4
+	VADDPS        X4, X0, X0
+	VPERMILPD     $0x01, X0, X4
+	VADDPS        X4, X0, X0
+	VPERMILPS     $0x01, X0, X4
+	VADDSS        X4, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	VEXTRACTF64X4 $0x01, Z1, Y4
+	VADDPS        Y4, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X4
+	VADDPS        X4, X1, X1
+	VPERMILPD     $0x01, X1, X4
+	VADDPS        X4, X1, X1
+	VPERMILPS     $0x01, X1, X4
+	VADDSS        X4, X1, X1
+	VADDSS        4(SI), X1, X1
+	VMOVSS        X1, 4(SI)
+	VEXTRACTF64X4 $0x01, Z2, Y4
+	VADDPS        Y4, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X4
+	VADDPS        X4, X2, X2
+	VPERMILPD     $0x01, X2, X4
+	VADDPS        X4, X2, X2
+	VPERMILPS     $0x01, X2, X4
+	VADDSS        X4, X2, X2
+	VADDSS        8(SI), X2, X2
+	VMOVSS        X2, 8(SI)
+	ADDQ          $0x48, CX
+	ADDQ          $0x0c, DX
+	SUBQ          $0x03, BX
+	JMP           row1
+
+row1_not3:
+	CMPQ   BX, $0x02
+	JL     row1_not2
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	MOVQ   (AX), SI
+	MOVQ   (CX), DI
+	MOVQ   24(CX), R8
+	MOVQ   n+72(FP), R10
+	XORQ   R9, R9
+
+row1_2:
+	CMPQ        R10, $0x10
+	JL          row1_2_tail
+	VPMOVZXWD   (SI)(R9*1), Z2
+	VPSLLD      $0x10, Z2, Z2
+	VPMOVZXWD   (DI)(R9*1), Z3
+	VPSLLD      $0x10, Z3, Z3
+	VFMADD231PS Z2, Z3, Z0
+	VPMOVZXWD   (R8)(R9*1), Z3
+	VPSLLD      $0x10, Z3, Z3
+	VFMADD231PS Z2, Z3, Z1
+	ADDQ        $0x20, R9
+	SUBQ        $0x10, R10
+	JMP         row1_2
+
+row1_2_tail:
+	MOVQ          x_len+56(FP), SI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y3
+	VADDPS        Y3, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X3
+	VADDPS        X3, X0, X0
+	VPERMILPD     $0x01, X0, X3
+	VADDPS        X3, X0, X0
+	VPERMILPS     $0x01, X0, X3
+	VADDSS        X3, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	VEXTRACTF64X4 $0x01, Z1, Y3
+	VADDPS        Y3, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X3
+	VADDPS        X3, X1, X1
+	VPERMILPD     $0x01, X1, X3
+	VADDPS        X3, X1, X1
+	VPERMILPS     $0x01, X1, X3
+	VADDSS        X3, X1, X1
+	VADDSS        4(SI), X1, X1
+	VMOVSS        X1, 4(SI)
+	ADDQ          $0x30, CX
+	ADDQ          $0x08, DX
+	SUBQ          $0x02, BX
+	JMP           row1
+
+row1_not2:
+	CMPQ   BX, $0x01
+	JL     row1_not1
+	VPXORD Z0, Z0, Z0
+	MOVQ   (AX), SI
+	MOVQ   (CX), DI
+	MOVQ   n+72(FP), R9
+	XORQ   R8, R8
+
+row1_1:
+	CMPQ        R9, $0x10
+	JL          row1_1_tail
+	VPMOVZXWD   (SI)(R8*1), Z1
+	VPSLLD      $0x10, Z1, Z1
+	VPMOVZXWD   (DI)(R8*1), Z2
+	VPSLLD      $0x10, Z2, Z2
+	VFMADD231PS Z1, Z2, Z0
+	ADDQ        $0x20, R8
+	SUBQ        $0x10, R9
+	JMP         row1_1
+
+row1_1_tail:
+	MOVQ          x_len+56(FP), SI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y2
+	VADDPS        Y2, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X2
+	VADDPS        X2, X0, X0
+	VPERMILPD     $0x01, X0, X2
+	VADDPS        X2, X0, X0
+	VPERMILPS     $0x01, X0, X2
+	VADDSS        X2, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	ADDQ          $0x18, CX
+	ADDQ          $0x04, DX
+	SUBQ          $0x01, BX
+	JMP           row1
+
+row1_not1:
+	MOVQ   x_len+56(FP), AX
+	IMUL3Q $0x00000000, AX, AX
+	ADDQ   AX, DX
+	JMP    done
+
+not1:
+done:
+	VZEROUPPER
+	RET
+
+// func combineF16AVX2(dst [][]uint16, h []float32, src [][]uint16, n int)
+// Requires: AVX, F16C, FMA3
+TEXT ·combineF16AVX2(SB), NOSPLIT, $0-80
+	MOVQ   dst_base+0(FP), AX
+	MOVQ   h_base+24(FP), CX
+	MOVQ   src_base+48(FP), DX
+	MOVQ   src_len+56(FP), BX
+	MOVQ   n+72(FP), R9
+	IMUL3Q $0x00000004, BX, SI
+	LEAQ   (SI)(SI*2), DI
+	XORQ   R8, R8
+
+by2:
+	CMPQ R9, $0x00000010
+	JL   past_by2
+	MOVQ AX, R10
+	MOVQ CX, R11
+	MOVQ dst_len+8(FP), R12
+
+by2_rows:
+	CMPQ   R12, $0x04
+	JL     by2_not4
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   DX, R13
+	MOVQ   BX, R14
+
+by2_4:
+	MOVQ         (R13), R15
+	VCVTPH2PS    (R15)(R8*1), Y8
+	VCVTPH2PS    16(R15)(R8*1), Y9
+	VBROADCASTSS (R11), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS (R11)(SI*1), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS (R11)(SI*2), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS (R11)(DI*1), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	ADDQ         $0x04, R11
+	ADDQ         $0x18, R13
+	DECQ         R14
+	JNZ          by2_4
+	MOVQ         (R10), R15
+	VCVTPS2PH    $0x00, Y0, (R15)(R8*1)
+	VCVTPS2PH    $0x00, Y1, 16(R15)(R8*1)
+	MOVQ         24(R10), R15
+	VCVTPS2PH    $0x00, Y2, (R15)(R8*1)
+	VCVTPS2PH    $0x00, Y3, 16(R15)(R8*1)
+	MOVQ         48(R10), R15
+	VCVTPS2PH    $0x00, Y4, (R15)(R8*1)
+	VCVTPS2PH    $0x00, Y5, 16(R15)(R8*1)
+	MOVQ         72(R10), R15
+	VCVTPS2PH    $0x00, Y6, (R15)(R8*1)
+	VCVTPS2PH    $0x00, Y7, 16(R15)(R8*1)
+	ADDQ         $0x60, R10
+	ADDQ         DI, R11
+	SUBQ         $0x04, R12
+	JMP          by2_rows
+
+by2_not4:
+	CMPQ   R12, $0x03
+	JL     by2_not3
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	MOVQ   DX, R12
+	MOVQ   BX, R13
+
+by2_3:
+	MOVQ         (R12), R14
+	VCVTPH2PS    (R14)(R8*1), Y6
+	VCVTPH2PS    16(R14)(R8*1), Y7
+	VBROADCASTSS (R11), Y8
+	VFMADD231PS  Y8, Y6, Y0
+	VFMADD231PS  Y8, Y7, Y1
+	VBROADCASTSS (R11)(SI*1), Y8
+	VFMADD231PS  Y8, Y6, Y2
+	VFMADD231PS  Y8, Y7, Y3
+	VBROADCASTSS (R11)(SI*2), Y8
+	VFMADD231PS  Y8, Y6, Y4
+	VFMADD231PS  Y8, Y7, Y5
+	ADDQ         $0x04, R11
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          by2_3
+	MOVQ         (R10), R14
+	VCVTPS2PH    $0x00, Y0, (R14)(R8*1)
+	VCVTPS2PH    $0x00, Y1, 16(R14)(R8*1)
+	MOVQ         24(R10), R14
+	VCVTPS2PH    $0x00, Y2, (R14)(R8*1)
+	VCVTPS2PH    $0x00, Y3, 16(R14)(R8*1)
+	MOVQ         48(R10), R14
+	VCVTPS2PH    $0x00, Y4, (R14)(R8*1)
+	VCVTPS2PH    $0x00, Y5, 16(R14)(R8*1)
+	JMP          by2_end
+
+by2_not3:
+	CMPQ   R12, $0x02
+	JL     by2_not2
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   DX, R12
+	MOVQ   BX, R13
+
+by2_2:
+	MOVQ         (R12), R14
+	VCVTPH2PS    (R14)(R8*1), Y4
+	VCVTPH2PS    16(R14)(R8*1), Y5
+	VBROADCASTSS (R11), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS (R11)(SI*1), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	ADDQ         $0x04, R11
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          by2_2
+	MOVQ         (R10), R14
+	VCVTPS2PH    $0x00, Y0, (R14)(R8*1)
+	VCVTPS2PH    $0x00, Y1, 16(R14)(R8*1)
+	MOVQ         24(R10), R14
+	VCVTPS2PH    $0x00, Y2, (R14)(R8*1)
+	VCVTPS2PH    $0x00, Y3, 16(R14)(R8*1)
+	JMP          by2_end
+
+by2_not2:
+	CMPQ   R12, $0x01
+	JL     by2_not1
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   DX, R12
+	MOVQ   BX, R13
+
+by2_1:
+	MOVQ         (R12), R14
+	VCVTPH2PS    (R14)(R8*1), Y2
+	VCVTPH2PS    16(R14)(R8*1), Y3
+	VBROADCASTSS (R11), Y4
+	VFMADD231PS  Y4, Y2, Y0
+	VFMADD231PS  Y4, Y3, Y1
+	ADDQ         $0x04, R11
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          by2_1
+	MOVQ         (R10), R14
+	VCVTPS2PH    $0x00, Y0, (R14)(R8*1)
+	VCVTPS2PH    $0x00, Y1, 16(R14)(R8*1)
+	JMP          by2_end
+
+by2_not1:
+by2_end:
+	ADDQ $0x00000020, R8
+	SUBQ $0x00000010, R9
+	JMP  by2
+
+past_by2:
+	VZEROUPPER
+	RET
+
+// func dotsF16AVX2(d []float32, g [][]uint16, x [][]uint16, n int)
+// Requires: AVX, F16C, FMA3
+TEXT ·dotsF16AVX2(SB), NOSPLIT, $8-80
+	MOVQ g_base+24(FP), AX
+	MOVQ d_base+0(FP), DX
+	MOVQ g_len+32(FP), CX
+	MOVQ CX, (SP)
+
+rows:
+	CMPQ (SP), $0x04
+	JL   not4
+	MOVQ x_base+48(FP), CX
+	MOVQ x_len+56(FP), BX
+
+row4:
+	CMPQ   BX, $0x02
+	JL     row4_not2
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   48(AX), R8
+	MOVQ   72(AX), R9
+	MOVQ   (CX), R10
+	MOVQ   24(CX), R11
+	MOVQ   n+72(FP), R13
+	XORQ   R12, R12
+
+row4_2:
+	CMPQ        R13, $0x08
+	JL          row4_2_tail
+	VCVTPH2PS   (SI)(R12*1), Y8
+	VCVTPH2PS   (DI)(R12*1), Y9
+	VCVTPH2PS   (R8)(R12*1), Y10
+	VCVTPH2PS   (R9)(R12*1), Y11
+	VCVTPH2PS   (R10)(R12*1), Y12
+	VFMADD231PS Y8, Y12, Y0
+	VFMADD231PS Y9, Y12, Y2
+	VFMADD231PS Y10, Y12, Y4
+	VFMADD231PS Y11, Y12, Y6
+	VCVTPH2PS   (R11)(R12*1), Y12
+	VFMADD231PS Y8, Y12, Y1
+	VFMADD231PS Y9, Y12, Y3
+	VFMADD231PS Y10, Y12, Y5
+	VFMADD231PS Y11, Y12, Y7
+	ADDQ        $0x10, R12
+	SUBQ        $0x08, R13
+	JMP         row4_2
+
+row4_2_tail:
+	MOVQ         x_len+56(FP), DI
+	MOVQ         DX, SI
+	VEXTRACTF128 $0x01, Y0, X12
+	VADDPS       X12, X0, X0
+	VPERMILPD    $0x01, X0, X12
+	VADDPS       X12, X0, X0
+	VPERMILPS    $0x01, X0, X12
+	VADDSS       X12, X0, X0
+	VADDSS       (SI), X0, X0
+	VMOVSS       X0, (SI)
+	VEXTRACTF128 $0x01, Y1, X12
+	VADDPS       X12, X1, X1
+	VPERMILPD    $0x01, X1, X12
+	VADDPS       X12, X1, X1
+	VPERMILPS    $0x01, X1, X12
+	VADDSS       X12, X1, X1
+	VADDSS       4(SI), X1, X1
+	VMOVSS       X1, 4(SI)
+	LEAQ         (SI)(DI*4), SI
+	VEXTRACTF128 $0x01, Y2, X12
+	VADDPS       X12, X2, X2
+	VPERMILPD    $0x01, X2, X12
+	VADDPS       X12, X2, X2
+	VPERMILPS    $0x01, X2, X12
+	VADDSS       X12, X2, X2
+	VADDSS       (SI), X2, X2
+	VMOVSS       X2, (SI)
+	VEXTRACTF128 $0x01, Y3, X12
+	VADDPS       X12, X3, X3
+	VPERMILPD    $0x01, X3, X12
+	VADDPS       X12, X3, X3
+	VPERMILPS    $0x01, X3, X12
+	VADDSS       X12, X3, X3
+	VADDSS       4(SI), X3, X3
+	VMOVSS       X3, 4(SI)
+	LEAQ         (SI)(DI*4), SI
+	VEXTRACTF128 $0x01, Y4, X12
+	VADDPS       X12, X4, X4
+	VPERMILPD    $0x01, X4, X12
+	VADDPS       X12, X4, X4
+	VPERMILPS    $0x01, X4, X12
+	VADDSS       X12, X4, X4
+	VADDSS       (SI), X4, X4
+	VMOVSS       X4, (SI)
+	VEXTRACTF128 $0x01, Y5, X12
+	VADDPS       X12, X5, X5
+	VPERMILPD    $0x01, X5, X12
+	VADDPS       X12, X5, X5
+	VPERMILPS    $0x01, X5, X12
+	VADDSS       X12, X5, X5
+	VADDSS       4(SI), X5, X5
+	VMOVSS       X5, 4(SI)
+	LEAQ         (SI)(DI*4), SI
+	VEXTRACTF128 $0x01, Y6, X12
+	VADDPS       X12, X6, X6
+	VPERMILPD    $0x01, X6, X12
+	VADDPS       X12, X6, X6
+	VPERMILPS    $0x01, X6, X12
+	VADDSS       X12, X6, X6
+	VADDSS       (SI), X6, X6
+	VMOVSS       X6, (SI)
+	VEXTRACTF128 $0x01, Y7, X12
+	VADDPS       X12, X7, X7
+	VPERMILPD    $0x01, X7, X12
+	VADDPS       X12, X7, X7
+	VPERMILPS    $0x01, X7, X12
+	VADDSS       X12, X7, X7
+	VADDSS       4(SI), X7, X7
+	VMOVSS       X7, 4(SI)
+	ADDQ         $0x30, CX
+	ADDQ         $0x08, DX
+	SUBQ         $0x02, BX
+	JMP          row4
+
+row4_not2:
+	CMPQ   BX, $0x01
+	JL     row4_not1
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   48(AX), R8
+	MOVQ   72(AX), R9
+	MOVQ   (CX), R10
+	MOVQ   n+72(FP), R12
+	XORQ   R11, R11
+
+row4_1:
+	CMPQ        R12, $0x08
+	JL          row4_1_tail
+	VCVTPH2PS   (SI)(R11*1), Y4
+	VCVTPH2PS   (DI)(R11*1), Y5
+	VCVTPH2PS   (R8)(R11*1), Y6
+	VCVTPH2PS   (R9)(R11*1), Y7
+	VCVTPH2PS   (R10)(R11*1), Y8
+	VFMADD231PS Y4, Y8, Y0
+	VFMADD231PS Y5, Y8, Y1
+	VFMADD231PS Y6, Y8, Y2
+	VFMADD231PS Y7, Y8, Y3
+	ADDQ        $0x10, R11
+	SUBQ        $0x08, R12
+	JMP         row4_1
+
+row4_1_tail:
+	MOVQ         x_len+56(FP), DI
+	MOVQ         DX, SI
+	VEXTRACTF128 $0x01, Y0, X8
+	VADDPS       X8, X0, X0
+	VPERMILPD    $0x01, X0, X8
+	VADDPS       X8, X0, X0
+	VPERMILPS    $0x01, X0, X8
+	VADDSS       X8, X0, X0
+	VADDSS       (SI), X0, X0
+	VMOVSS       X0, (SI)
+	LEAQ         (SI)(DI*4), SI
+	VEXTRACTF128 $0x01, Y1, X8
+	VADDPS       X8, X1, X1
+	VPERMILPD    $0x01, X1, X8
+	VADDPS       X8, X1, X1
+	VPERMILPS    $0x01, X1, X8
+	VADDSS       X8, X1, X1
+	VADDSS       (SI), X1, X1
+	VMOVSS       X1, (SI)
+	LEAQ         (SI)(DI*4), SI
+	VEXTRACTF128 $0x01, Y2, X8
+	VADDPS       X8, X2, X2
+	VPERMILPD    $0x01, X2, X8
+	VADDPS       X8, X2, X2
+	VPERMILPS    $0x01, X2, X8
+	VADDSS       X8, X2, X2
+	VADDSS       (SI), X2, X2
+	VMOVSS       X2, (SI)
+	LEAQ         (SI)(DI*4), SI
+	VEXTRACTF128 $0x01, Y3, X8
+	VADDPS       X8, X3, X3
+	VPERMILPD    $0x01, X3, X8
+	VADDPS       X8, X3, X3
+	VPERMILPS    $0x01, X3, X8
+	VADDSS       X8, X3, X3
+	VADDSS       (SI), X3, X3
+	VMOVSS       X3, (SI)
+	ADDQ         $0x18, CX
+	ADDQ         $0x04, DX
+	SUBQ         $0x01, BX
+	JMP          row4
+
+row4_not1:
+	MOVQ   x_len+56(FP), CX
+	IMUL3Q $0x0000000c, CX, CX
+	ADDQ   CX, DX
+	ADDQ   $0x60, AX
+	SUBQ   $0x04, (SP)
+	JMP    rows
+
+not4:
+	CMPQ (SP), $0x03
+	JL   not3
+	MOVQ x_base+48(FP), CX
+	MOVQ x_len+56(FP), BX
+
+row3:
+	CMPQ   BX, $0x02
+	JL     row3_not2
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   48(AX), R8
+	MOVQ   (CX), R9
+	MOVQ   24(CX), R10
+	MOVQ   n+72(FP), R12
+	XORQ   R11, R11
+
+row3_2:
+	CMPQ        R12, $0x08
+	JL          row3_2_tail
+	VCVTPH2PS   (SI)(R11*1), Y6
+	VCVTPH2PS   (DI)(R11*1), Y7
+	VCVTPH2PS   (R8)(R11*1), Y8
+	VCVTPH2PS   (R9)(R11*1), Y9
+	VFMADD231PS Y6, Y9, Y0
+	VFMADD231PS Y7, Y9, Y2
+	VFMADD231PS Y8, Y9, Y4
+	VCVTPH2PS   (R10)(R11*1), Y9
+	VFMADD231PS Y6, Y9, Y1
+	VFMADD231PS Y7, Y9, Y3
+	VFMADD231PS Y8, Y9, Y5
+	ADDQ        $0x10, R11
+	SUBQ        $0x08, R12
+	JMP         row3_2
+
+row3_2_tail:
+	MOVQ         x_len+56(FP), DI
+	MOVQ         DX, SI
+	VEXTRACTF128 $0x01, Y0, X9
+	VADDPS       X9, X0, X0
+	VPERMILPD    $0x01, X0, X9
+	VADDPS       X9, X0, X0
+	VPERMILPS    $0x01, X0, X9
+	VADDSS       X9, X0, X0
+	VADDSS       (SI), X0, X0
+	VMOVSS       X0, (SI)
+	VEXTRACTF128 $0x01, Y1, X9
+	VADDPS       X9, X1, X1
+	VPERMILPD    $0x01, X1, X9
+	VADDPS       X9, X1, X1
+	VPERMILPS    $0x01, X1, X9
+	VADDSS       X9, X1, X1
+	VADDSS       4(SI), X1, X1
+	VMOVSS       X1, 4(SI)
+	LEAQ         (SI)(DI*4), SI
+	VEXTRACTF128 $0x01, Y2, X9
+	VADDPS       X9, X2, X2
+	VPERMILPD    $0x01, X2, X9
+	VADDPS       X9, X2, X2
+	VPERMILPS    $0x01, X2, X9
+	VADDSS       X9, X2, X2
+	VADDSS       (SI), X2, X2
+	VMOVSS       X2, (SI)
+	VEXTRACTF128 $0x01, Y3, X9
+	VADDPS       X9, X3, X3
+	VPERMILPD    $0x01, X3, X9
+	VADDPS       X9, X3, X3
+	VPERMILPS    $0x01, X3, X9
+	VADDSS       X9, X3, X3
+	VADDSS       4(SI), X3, X3
+	VMOVSS       X3, 4(SI)
+	LEAQ         (SI)(DI*4), SI
+	VEXTRACTF128 $0x01, Y4, X9
+	VADDPS       X9, X4, X4
+	VPERMILPD    $0x01, X4, X9
+	VADDPS       X9, X4, X4
+	VPERMILPS    $0x01, X4, X9
+	VADDSS       X9, X4, X4
+	VADDSS       (SI), X4, X4
+	VMOVSS       X4, (SI)
+	VEXTRACTF128 $0x01, Y5, X9
+	VADDPS       X9, X5, X5
+	VPERMILPD    $0x01, X5, X9
+	VADDPS       X9, X5, X5
+	VPERMILPS    $0x01, X5, X9
+	VADDSS       X9, X5, X5
+	VADDSS       4(SI), X5, X5
+	VMOVSS       X5, 4(SI)
+	ADDQ         $0x30, CX
+	ADDQ         $0x08, DX
+	SUBQ         $0x02, BX
+	JMP          row3
+
+row3_not2:
+	CMPQ   BX, $0x01
+	JL     row3_not1
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   48(AX), R8
+	MOVQ   (CX), R9
+	MOVQ   n+72(FP), R11
+	XORQ   R10, R10
+
+row3_1:
+	CMPQ        R11, $0x08
+	JL          row3_1_tail
+	VCVTPH2PS   (SI)(R10*1), Y3
+	VCVTPH2PS   (DI)(R10*1), Y4
+	VCVTPH2PS   (R8)(R10*1), Y5
+	VCVTPH2PS   (R9)(R10*1), Y6
+	VFMADD231PS Y3, Y6, Y0
+	VFMADD231PS Y4, Y6, Y1
+	VFMADD231PS Y5, Y6, Y2
+	ADDQ        $0x10, R10
+	SUBQ        $0x08, R11
+	JMP         row3_1
+
+row3_1_tail:
+	MOVQ         x_len+56(FP), DI
+	MOVQ         DX, SI
+	VEXTRACTF128 $0x01, Y0, X6
+	VADDPS       X6, X0, X0
+	VPERMILPD    $0x01, X0, X6
+	VADDPS       X6, X0, X0
+	VPERMILPS    $0x01, X0, X6
+	VADDSS       X6, X0, X0
+	VADDSS       (SI), X0, X0
+	VMOVSS       X0, (SI)
+	LEAQ         (SI)(DI*4), SI
+	VEXTRACTF128 $0x01, Y1, X6
+	VADDPS       X6, X1, X1
+	VPERMILPD    $0x01, X1, X6
+	VADDPS       X6, X1, X1
+	VPERMILPS    $0x01, X1, X6
+	VADDSS       X6, X1, X1
+	VADDSS       (SI), X1, X1
+	VMOVSS       X1, (SI)
+	LEAQ         (SI)(DI*4), SI
+	VEXTRACTF128 $0x01, Y2, X6
+	VADDPS       X6, X2, X2
+	VPERMILPD    $0x01, X2, X6
+	VADDPS       X6, X2, X2
+	VPERMILPS    $0x01, X2, X6
+	VADDSS       X6, X2, X2
+	VADDSS       (SI), X2, X2
+	VMOVSS       X2, (SI)
+	ADDQ         $0x18, CX
+	ADDQ         $0x04, DX
+	SUBQ         $0x01, BX
+	JMP          row3
+
+row3_not1:
+	MOVQ   x_len+56(FP), AX
+	IMUL3Q $0x00000008, AX, AX
+	ADDQ   AX, DX
+	JMP    done
+
+not3:
+	CMPQ (SP), $0x02
+	JL   not2
+	MOVQ x_base+48(FP), CX
+	MOVQ x_len+56(FP), BX
+
+row2:
+	CMPQ   BX, $0x02
+	JL     row2_not2
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   (CX), R8
+	MOVQ   24(CX), R9
+	MOVQ   n+72(FP), R11
+	XORQ   R10, R10
+
+row2_2:
+	CMPQ        R11, $0x08
+	JL          row2_2_tail
+	VCVTPH2PS   (SI)(R10*1), Y4
+	VCVTPH2PS   (DI)(R10*1), Y5
+	VCVTPH2PS   (R8)(R10*1), Y6
+	VFMADD231PS Y4, Y6, Y0
+	VFMADD231PS Y5, Y6, Y2
+	VCVTPH2PS   (R9)(R10*1), Y6
+	VFMADD231PS Y4, Y6, Y1
+	VFMADD231PS Y5, Y6, Y3
+	ADDQ        $0x10, R10
+	SUBQ        $0x08, R11
+	JMP         row2_2
+
+row2_2_tail:
+	MOVQ         x_len+56(FP), DI
+	MOVQ         DX, SI
+	VEXTRACTF128 $0x01, Y0, X6
+	VADDPS       X6, X0, X0
+	VPERMILPD    $0x01, X0, X6
+	VADDPS       X6, X0, X0
+	VPERMILPS    $0x01, X0, X6
+	VADDSS       X6, X0, X0
+	VADDSS       (SI), X0, X0
+	VMOVSS       X0, (SI)
+	VEXTRACTF128 $0x01, Y1, X6
+	VADDPS       X6, X1, X1
+	VPERMILPD    $0x01, X1, X6
+	VADDPS       X6, X1, X1
+	VPERMILPS    $0x01, X1, X6
+	VADDSS       X6, X1, X1
+	VADDSS       4(SI), X1, X1
+	VMOVSS       X1, 4(SI)
+	LEAQ         (SI)(DI*4), SI
+	VEXTRACTF128 $0x01, Y2, X6
+	VADDPS       X6, X2, X2
+	VPERMILPD    $0x01, X2, X6
+	VADDPS       X6, X2, X2
+	VPERMILPS    $0x01, X2, X6
+	VADDSS       X6, X2, X2
+	VADDSS       (SI), X2, X2
+	VMOVSS       X2, (SI)
+	VEXTRACTF128 $0x01, Y3, X6
+	VADDPS       X6, X3, X3
+	VPERMILPD    $0x01, X3, X6
+	VADDPS       X6, X3, X3
+	VPERMILPS    $0x01, X3, X6
+	VADDSS       X6, X3, X3
+	VADDSS       4(SI), X3, X3
+	VMOVSS       X3, 4(SI)
+	ADDQ         $0x30, CX
+	ADDQ         $0x08, DX
+	SUBQ         $0x02, BX
+	JMP          row2
+
+row2_not2:
+	CMPQ   BX, $0x01
+	JL     row2_not1
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   (CX), R8
+	MOVQ   n+72(FP), R10
+	XORQ   R9, R9
+
+row2_1:
+	CMPQ        R10, $0x08
+	JL          row2_1_tail
+	VCVTPH2PS   (SI)(R9*1), Y2
+	VCVTPH2PS   (DI)(R9*1), Y3
+	VCVTPH2PS   (R8)(R9*1), Y4
+	VFMADD231PS Y2, Y4, Y0
+	VFMADD231PS Y3, Y4, Y1
+	ADDQ        $0x10, R9
+	SUBQ        $0x08, R10
+	JMP         row2_1
+
+row2_1_tail:
+	MOVQ         x_len+56(FP), DI
+	MOVQ         DX, SI
+	VEXTRACTF128 $0x01, Y0, X4
+	VADDPS       X4, X0, X0
+	VPERMILPD    $0x01, X0, X4
+	VADDPS       X4, X0, X0
+	VPERMILPS    $0x01, X0, X4
+	VADDSS       X4, X0, X0
+	VADDSS       (SI), X0, X0
+	VMOVSS       X0, (SI)
+	LEAQ         (SI)(DI*4), SI
+	VEXTRACTF128 $0x01, Y1, X4
+	VADDPS       X4, X1, X1
+	VPERMILPD    $0x01, X1, X4
+	VADDPS       X4, X1, X1
+	VPERMILPS    $0x01, X1, X4
+	VADDSS       X4, X1, X1
+	VADDSS       (SI), X1, X1
+	VMOVSS       X1, (SI)
+	ADDQ         $0x18, CX
+	ADDQ         $0x04, DX
+	SUBQ         $0x01, BX
+	JMP          row2
+
+row2_not1:
+	MOVQ   x_len+56(FP), AX
+	IMUL3Q $0x00000004, AX, AX
+	ADDQ   AX, DX
+	JMP    done
+
+not2:
+	CMPQ (SP), $0x01
+	JL   not1
+	MOVQ x_base+48(FP), CX
+	MOVQ x_len+56(FP), BX
+
+row1:
+	CMPQ   BX, $0x02
+	JL     row1_not2
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   (AX), SI
+	MOVQ   (CX), DI
+	MOVQ   24(CX), R8
+	MOVQ   n+72(FP), R10
+	XORQ   R9, R9
+
+row1_2:
+	CMPQ        R10, $0x08
+	JL          row1_2_tail
+	VCVTPH2PS   (SI)(R9*1), Y2
+	VCVTPH2PS   (DI)(R9*1), Y3
+	VFMADD231PS Y2, Y3, Y0
+	VCVTPH2PS   (R8)(R9*1), Y3
+	VFMADD231PS Y2, Y3, Y1
+	ADDQ        $0x10, R9
+	SUBQ        $0x08, R10
+	JMP         row1_2
+
+row1_2_tail:
+	MOVQ         x_len+56(FP), SI
+	MOVQ         DX, SI
+	VEXTRACTF128 $0x01, Y0, X3
+	VADDPS       X3, X0, X0
+	VPERMILPD    $0x01, X0, X3
+	VADDPS       X3, X0, X0
+	VPERMILPS    $0x01, X0, X3
+	VADDSS       X3, X0, X0
+	VADDSS       (SI), X0, X0
+	VMOVSS       X0, (SI)
+	VEXTRACTF128 $0x01, Y1, X3
+	VADDPS       X3, X1, X1
+	VPERMILPD    $0x01, X1, X3
+	VADDPS       X3, X1, X1
+	VPERMILPS    $0x01, X1, X3
+	VADDSS       X3, X1, X1
+	VADDSS       4(SI), X1, X1
+	VMOVSS       X1, 4(SI)
+	ADDQ         $0x30, CX
+	ADDQ         $0x08, DX
+	SUBQ         $0x02, BX
+	JMP          row1
+
+row1_not2:
+	CMPQ   BX, $0x01
+	JL     row1_not1
+	VXORPS Y0, Y0, Y0
+	MOVQ   (AX), SI
+	MOVQ   (CX), DI
+	MOVQ   n+72(FP), R9
+	XORQ   R8, R8
+
+row1_1:
+	CMPQ        R9, $0x08
+	JL          row1_1_tail
+	VCVTPH2PS   (SI)(R8*1), Y1
+	VCVTPH2PS   (DI)(R8*1), Y2
+	VFMADD231PS Y1, Y2, Y0
+	ADDQ        $0x10, R8
+	SUBQ        $0x08, R9
+	JMP         row1_1
+
+row1_1_tail:
+	MOVQ         x_len+56(FP), SI
+	MOVQ         DX, SI
+	VEXTRACTF128 $0x01, Y0, X2
+	VADDPS       X2, X0, X0
+	VPERMILPD    $0x01, X0, X2
+	VADDPS       X2, X0, X0
+	VPERMILPS    $0x01, X0, X2
+	VADDSS       X2, X0, X0
+	VADDSS       (SI), X0, X0
+	VMOVSS       X0, (SI)
+	ADDQ         $0x18, CX
+	ADDQ         $0x04, DX
+	SUBQ         $0x01, BX
+	JMP          row1
+
+row1_not1:
+	MOVQ   x_len+56(FP), AX
+	IMUL3Q $0x00000000, AX, AX
+	ADDQ   AX, DX
+	JMP    done
+
+not1:
+done:
+	VZEROUPPER
+	RET
+
+// func combineF16AVX512(dst [][]uint16, h []float32, src [][]uint16, n int)
+// Requires: AVX, AVX512F
+TEXT ·combineF16AVX512(SB), NOSPLIT, $0-80
+	MOVQ   dst_base+0(FP), AX
+	MOVQ   h_base+24(FP), CX
+	MOVQ   src_base+48(FP), DX
+	MOVQ   src_len+56(FP), BX
+	MOVQ   n+72(FP), R9
+	IMUL3Q $0x00000004, BX, SI
+	LEAQ   (SI)(SI*2), DI
+	XORQ   R8, R8
+
+by4:
+	CMPQ R9, $0x00000040
+	JL   past_by4
+	MOVQ AX, R10
+	MOVQ CX, R11
+	MOVQ dst_len+8(FP), R12
+
+by4_rows:
+	CMPQ   R12, $0x04
+	JL     by4_not4
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	MOVQ   DX, R13
+	MOVQ   BX, R14
+
+by4_4:
+	MOVQ         (R13), R15
+	VCVTPH2PS    (R15)(R8*1), Z16
+	VCVTPH2PS    32(R15)(R8*1), Z17
+	VCVTPH2PS    64(R15)(R8*1), Z18
+	VCVTPH2PS    96(R15)(R8*1), Z19
+	VBROADCASTSS (R11), Z20
+	VFMADD231PS  Z20, Z16, Z0
+	VFMADD231PS  Z20, Z17, Z1
+	VFMADD231PS  Z20, Z18, Z2
+	VFMADD231PS  Z20, Z19, Z3
+	VBROADCASTSS (R11)(SI*1), Z20
+	VFMADD231PS  Z20, Z16, Z4
+	VFMADD231PS  Z20, Z17, Z5
+	VFMADD231PS  Z20, Z18, Z6
+	VFMADD231PS  Z20, Z19, Z7
+	VBROADCASTSS (R11)(SI*2), Z20
+	VFMADD231PS  Z20, Z16, Z8
+	VFMADD231PS  Z20, Z17, Z9
+	VFMADD231PS  Z20, Z18, Z10
+	VFMADD231PS  Z20, Z19, Z11
+	VBROADCASTSS (R11)(DI*1), Z20
+	VFMADD231PS  Z20, Z16, Z12
+	VFMADD231PS  Z20, Z17, Z13
+	VFMADD231PS  Z20, Z18, Z14
+	VFMADD231PS  Z20, Z19, Z15
+	ADDQ         $0x04, R11
+	ADDQ         $0x18, R13
+	DECQ         R14
+	JNZ          by4_4
+	MOVQ         (R10), R15
+	VCVTPS2PH    $0x00, Z0, (R15)(R8*1)
+	VCVTPS2PH    $0x00, Z1, 32(R15)(R8*1)
+	VCVTPS2PH    $0x00, Z2, 64(R15)(R8*1)
+	VCVTPS2PH    $0x00, Z3, 96(R15)(R8*1)
+	MOVQ         24(R10), R15
+	VCVTPS2PH    $0x00, Z4, (R15)(R8*1)
+	VCVTPS2PH    $0x00, Z5, 32(R15)(R8*1)
+	VCVTPS2PH    $0x00, Z6, 64(R15)(R8*1)
+	VCVTPS2PH    $0x00, Z7, 96(R15)(R8*1)
+	MOVQ         48(R10), R15
+	VCVTPS2PH    $0x00, Z8, (R15)(R8*1)
+	VCVTPS2PH    $0x00, Z9, 32(R15)(R8*1)
+	VCVTPS2PH    $0x00, Z10, 64(R15)(R8*1)
+	VCVTPS2PH    $0x00, Z11, 96(R15)(R8*1)
+	MOVQ         72(R10), R15
+	VCVTPS2PH    $0x00, Z12, (R15)(R8*1)
+	VCVTPS2PH    $0x00, Z13, 32(R15)(R8*1)
+	VCVTPS2PH    $0x00, Z14, 64(R15)(R8*1)
+	VCVTPS2PH    $0x00, Z15, 96(R15)(R8*1)
+	ADDQ         $0x60, R10
+	ADDQ         DI, R11
+	SUBQ         $0x04, R12
+	JMP          by4_rows
+
+by4_not4:
+	CMPQ   R12, $0x03
+	JL     by4_not3
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	MOVQ   DX, R12
+	MOVQ   BX, R13
+
+by4_3:
+	MOVQ         (R12), R14
+	VCVTPH2PS    (R14)(R8*1), Z12
+	VCVTPH2PS    32(R14)(R8*1), Z13
+	VCVTPH2PS    64(R14)(R8*1), Z14
+	VCVTPH2PS    96(R14)(R8*1), Z15
+	VBROADCASTSS (R11), Z16
+	VFMADD231PS  Z16, Z12, Z0
+	VFMADD231PS  Z16, Z13, Z1
+	VFMADD231PS  Z16, Z14, Z2
+	VFMADD231PS  Z16, Z15, Z3
+	VBROADCASTSS (R11)(SI*1), Z16
+	VFMADD231PS  Z16, Z12, Z4
+	VFMADD231PS  Z16, Z13, Z5
+	VFMADD231PS  Z16, Z14, Z6
+	VFMADD231PS  Z16, Z15, Z7
+	VBROADCASTSS (R11)(SI*2), Z16
+	VFMADD231PS  Z16, Z12, Z8
+	VFMADD231PS  Z16, Z13, Z9
+	VFMADD231PS  Z16, Z14, Z10
+	VFMADD231PS  Z16, Z15, Z11
+	ADDQ         $0x04, R11
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          by4_3
+	MOVQ         (R10), R14
+	VCVTPS2PH    $0x00, Z0, (R14)(R8*1)
+	VCVTPS2PH    $0x00, Z1, 32(R14)(R8*1)
+	VCVTPS2PH    $0x00, Z2, 64(R14)(R8*1)
+	VCVTPS2PH    $0x00, Z3, 96(R14)(R8*1)
+	MOVQ         24(R10), R14
+	VCVTPS2PH    $0x00, Z4, (R14)(R8*1)
+	VCVTPS2PH    $0x00, Z5, 32(R14)(R8*1)
+	VCVTPS2PH    $0x00, Z6, 64(R14)(R8*1)
+	VCVTPS2PH    $0x00, Z7, 96(R14)(R8*1)
+	MOVQ         48(R10), R14
+	VCVTPS2PH    $0x00, Z8, (R14)(R8*1)
+	VCVTPS2PH    $0x00, Z9, 32(R14)(R8*1)
+	VCVTPS2PH    $0x00, Z10, 64(R14)(R8*1)
+	VCVTPS2PH    $0x00, Z11, 96(R14)(R8*1)
+	JMP          by4_end
+
+by4_not3:
+	CMPQ   R12, $0x02
+	JL     by4_not2
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   DX, R12
+	MOVQ   BX, R13
+
+by4_2:
+	MOVQ         (R12), R14
+	VCVTPH2PS    (R14)(R8*1), Z8
+	VCVTPH2PS    32(R14)(R8*1), Z9
+	VCVTPH2PS    64(R14)(R8*1), Z10
+	VCVTPH2PS    96(R14)(R8*1), Z11
+	VBROADCASTSS (R11), Z12
+	VFMADD231PS  Z12, Z8, Z0
+	VFMADD231PS  Z12, Z9, Z1
+	VFMADD231PS  Z12, Z10, Z2
+	VFMADD231PS  Z12, Z11, Z3
+	VBROADCASTSS (R11)(SI*1), Z12
+	VFMADD231PS  Z12, Z8, Z4
+	VFMADD231PS  Z12, Z9, Z5
+	VFMADD231PS  Z12, Z10, Z6
+	VFMADD231PS  Z12, Z11, Z7
+	ADDQ         $0x04, R11
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          by4_2
+	MOVQ         (R10), R14
+	VCVTPS2PH    $0x00, Z0, (R14)(R8*1)
+	VCVTPS2PH    $0x00, Z1, 32(R14)(R8*1)
+	VCVTPS2PH    $0x00, Z2, 64(R14)(R8*1)
+	VCVTPS2PH    $0x00, Z3, 96(R14)(R8*1)
+	MOVQ         24(R10), R14
+	VCVTPS2PH    $0x00, Z4, (R14)(R8*1)
+	VCVTPS2PH    $0x00, Z5, 32(R14)(R8*1)
+	VCVTPS2PH    $0x00, Z6, 64(R14)(R8*1)
+	VCVTPS2PH    $0x00, Z7, 96(R14)(R8*1)
+	JMP          by4_end
+
+by4_not2:
+	CMPQ   R12, $0x01
+	JL     by4_not1
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   DX, R12
+	MOVQ   BX, R13
+
+by4_1:
+	MOVQ         (R12), R14
+	VCVTPH2PS    (R14)(R8*1), Z4
+	VCVTPH2PS    32(R14)(R8*1), Z5
+	VCVTPH2PS    64(R14)(R8*1), Z6
+	VCVTPH2PS    96(R14)(R8*1), Z7
+	VBROADCASTSS (R11), Z8
+	VFMADD231PS  Z8, Z4, Z0
+	VFMADD231PS  Z8, Z5, Z1
+	VFMADD231PS  Z8, Z6, Z2
+	VFMADD231PS  Z8, Z7, Z3
+	ADDQ         $0x04, R11
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          by4_1
+	MOVQ         (R10), R14
+	VCVTPS2PH    $0x00, Z0, (R14)(R8*1)
+	VCVTPS2PH    $0x00, Z1, 32(R14)(R8*1)
+	VCVTPS2PH    $0x00, Z2, 64(R14)(R8*1)
+	VCVTPS2PH    $0x00, Z3, 96(R14)(R8*1)
+	JMP          by4_end
+
+by4_not1:
+by4_end:
+	ADDQ $0x00000080, R8
+	SUBQ $0x00000040, R9
+	JMP  by4
+
+past_by4:
+by1:
+	CMPQ R9, $0x00000010
+	JL   past_by1
+	MOVQ AX, R10
+	MOVQ CX, R11
+	MOVQ dst_len+8(FP), R12
+
+by1_rows:
+	CMPQ   R12, $0x04
+	JL     by1_not4
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   DX, R13
+	MOVQ   BX, R14
+
+by1_4:
+	MOVQ         (R13), R15
+	VCVTPH2PS    (R15)(R8*1), Z4
+	VBROADCASTSS (R11), Z5
+	VFMADD231PS  Z5, Z4, Z0
+	VBROADCASTSS (R11)(SI*1), Z5
+	VFMADD231PS  Z5, Z4, Z1
+	VBROADCASTSS (R11)(SI*2), Z5
+	VFMADD231PS  Z5, Z4, Z2
+	VBROADCASTSS (R11)(DI*1), Z5
+	VFMADD231PS  Z5, Z4, Z3
+	ADDQ         $0x04, R11
+	ADDQ         $0x18, R13
+	DECQ         R14
+	JNZ          by1_4
+	MOVQ         (R10), R15
+	VCVTPS2PH    $0x00, Z0, (R15)(R8*1)
+	MOVQ         24(R10), R15
+	VCVTPS2PH    $0x00, Z1, (R15)(R8*1)
+	MOVQ         48(R10), R15
+	VCVTPS2PH    $0x00, Z2, (R15)(R8*1)
+	MOVQ         72(R10), R15
+	VCVTPS2PH    $0x00, Z3, (R15)(R8*1)
+	ADDQ         $0x60, R10
+	ADDQ         DI, R11
+	SUBQ         $0x04, R12
+	JMP          by1_rows
+
+by1_not4:
+	CMPQ   R12, $0x03
+	JL     by1_not3
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	MOVQ   DX, R12
+	MOVQ   BX, R13
+
+by1_3:
+	MOVQ         (R12), R14
+	VCVTPH2PS    (R14)(R8*1), Z3
+	VBROADCASTSS (R11), Z4
+	VFMADD231PS  Z4, Z3, Z0
+	VBROADCASTSS (R11)(SI*1), Z4
+	VFMADD231PS  Z4, Z3, Z1
+	VBROADCASTSS (R11)(SI*2), Z4
+	VFMADD231PS  Z4, Z3, Z2
+	ADDQ         $0x04, R11
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          by1_3
+	MOVQ         (R10), R14
+	VCVTPS2PH    $0x00, Z0, (R14)(R8*1)
+	MOVQ         24(R10), R14
+	VCVTPS2PH    $0x00, Z1, (R14)(R8*1)
+	MOVQ         48(R10), R14
+	VCVTPS2PH    $0x00, Z2, (R14)(R8*1)
+	JMP          by1_end
+
+by1_not3:
+	CMPQ   R12, $0x02
+	JL     by1_not2
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	MOVQ   DX, R12
+	MOVQ   BX, R13
+
+by1_2:
+	MOVQ         (R12), R14
+	VCVTPH2PS    (R14)(R8*1), Z2
+	VBROADCASTSS (R11), Z3
+	VFMADD231PS  Z3, Z2, Z0
+	VBROADCASTSS (R11)(SI*1), Z3
+	VFMADD231PS  Z3, Z2, Z1
+	ADDQ         $0x04, R11
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          by1_2
+	MOVQ         (R10), R14
+	VCVTPS2PH    $0x00, Z0, (R14)(R8*1)
+	MOVQ         24(R10), R14
+	VCVTPS2PH    $0x00, Z1, (R14)(R8*1)
+	JMP          by1_end
+
+by1_not2:
+	CMPQ   R12, $0x01
+	JL     by1_not1
+	VPXORD Z0, Z0, Z0
+	MOVQ   DX, R12
+	MOVQ   BX, R13
+
+by1_1:
+	MOVQ         (R12), R14
+	VCVTPH2PS    (R14)(R8*1), Z1
+	VBROADCASTSS (R11), Z2
+	VFMADD231PS  Z2, Z1, Z0
+	ADDQ         $0x04, R11
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          by1_1
+	MOVQ         (R10), R14
+	VCVTPS2PH    $0x00, Z0, (R14)(R8*1)
+	JMP          by1_end
+
+by1_not1:
+by1_end:
+	ADDQ $0x00000020, R8
+	SUBQ $0x00000010, R9
+	JMP  by1
+
+past_by1:
+	VZEROUPPER
+	RET
+
+// func dotsF16AVX512(d []float32, g [][]uint16, x [][]uint16, n int)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·dotsF16AVX512(SB), NOSPLIT, $8-80
+	MOVQ g_base+24(FP), AX
+	MOVQ d_base+0(FP), DX
+	MOVQ g_len+32(FP), CX
+	MOVQ CX, (SP)
+
+rows:
+	CMPQ (SP), $0x04
+	JL   not4
+	MOVQ x_base+48(FP), CX
+	MOVQ x_len+56(FP), BX
+
+row4:
+	CMPQ   BX, $0x04
+	JL     row4_not4
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   48(AX), R8
+	MOVQ   72(AX), R9
+	MOVQ   (CX), R10
+	MOVQ   24(CX), R11
+	MOVQ   48(CX), R12
+	MOVQ   72(CX), R13
+	MOVQ   n+72(FP), R15
+	XORQ   R14, R14
+
+row4_4:
+	CMPQ        R15, $0x10
+	JL          row4_4_tail
+	VCVTPH2PS   (SI)(R14*1), Z16
+	VCVTPH2PS   (DI)(R14*1), Z17
+	VCVTPH2PS   (R8)(R14*1), Z18
+	VCVTPH2PS   (R9)(R14*1), Z19
+	VCVTPH2PS   (R10)(R14*1), Z20
+	VFMADD231PS Z16, Z20, Z0
+	VFMADD231PS Z17, Z20, Z4
+	VFMADD231PS Z18, Z20, Z8
+	VFMADD231PS Z19, Z20, Z12
+	VCVTPH2PS   (R11)(R14*1), Z20
+	VFMADD231PS Z16, Z20, Z1
+	VFMADD231PS Z17, Z20, Z5
+	VFMADD231PS Z18, Z20, Z9
+	VFMADD231PS Z19, Z20, Z13
+	VCVTPH2PS   (R12)(R14*1), Z20
+	VFMADD231PS Z16, Z20, Z2
+	VFMADD231PS Z17, Z20, Z6
+	VFMADD231PS Z18, Z20, Z10
+	VFMADD231PS Z19, Z20, Z14
+	VCVTPH2PS   (R13)(R14*1), Z20
+	VFMADD231PS Z16, Z20, Z3
+	VFMADD231PS Z17, Z20, Z7
+	VFMADD231PS Z18, Z20, Z11
+	VFMADD231PS Z19, Z20, Z15
+	ADDQ        $0x20, R14
+	SUBQ        $0x10, R15
+	JMP         row4_4
+
+row4_4_tail:
+	MOVQ          x_len+56(FP), DI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y20
+	VADDPS        Y20, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X20
+	VADDPS        X20, X0, X0
+	VPERMILPD     $0x01, X0, X20
+	VADDPS        X20, X0, X0
+	VPERMILPS     $0x01, X0, X20
+	VADDSS        X20, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	VEXTRACTF64X4 $0x01, Z1, Y20
+	VADDPS        Y20, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X20
+	VADDPS        X20, X1, X1
+	VPERMILPD     $0x01, X1, X20
+	VADDPS        X20, X1, X1
+	VPERMILPS     $0x01, X1, X20
+	VADDSS        X20, X1, X1
+	VADDSS        4(SI), X1, X1
+	VMOVSS        X1, 4(SI)
+	VEXTRACTF64X4 $0x01, Z2, Y20
+	VADDPS        Y20, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X20
+	VADDPS        X20, X2, X2
+	VPERMILPD     $0x01, X2, X20
+	VADDPS        X20, X2, X2
+	VPERMILPS     $0x01, X2, X20
+	VADDSS        X20, X2, X2
+	VADDSS        8(SI), X2, X2
+	VMOVSS        X2, 8(SI)
+	VEXTRACTF64X4 $0x01, Z3, Y20
+	VADDPS        Y20, Y3, Y3
+	VEXTRACTF64X2 $0x01, Y3, X20
+	VADDPS        X20, X3, X3
+	VPERMILPD     $0x01, X3, X20
+	VADDPS        X20, X3, X3
+	VPERMILPS     $0x01, X3, X20
+	VADDSS        X20, X3, X3
+	VADDSS        12(SI), X3, X3
+	VMOVSS        X3, 12(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z4, Y20
+	VADDPS        Y20, Y4, Y4
+	VEXTRACTF64X2 $0x01, Y4, X20
+	VADDPS        X20, X4, X4
+	VPERMILPD     $0x01, X4, X20
+	VADDPS        X20, X4, X4
+	VPERMILPS     $0x01, X4, X20
+	VADDSS        X20, X4, X4
+	VADDSS        (SI), X4, X4
+	VMOVSS        X4, (SI)
+	VEXTRACTF64X4 $0x01, Z5, Y20
+	VADDPS        Y20, Y5, Y5
+	VEXTRACTF64X2 $0x01, Y5, X20
+	VADDPS        X20, X5, X5
+	VPERMILPD     $0x01, X5, X20
+	VADDPS        X20, X5, X5
+	VPERMILPS     $0x01, X5, X20
+	VADDSS        X20, X5, X5
+	VADDSS        4(SI), X5, X5
+	VMOVSS        X5, 4(SI)
+	VEXTRACTF64X4 $0x01, Z6, Y20
+	VADDPS        Y20, Y6, Y6
+	VEXTRACTF64X2 $0x01, Y6, X20
+	VADDPS        X20, X6, X6
+	VPERMILPD     $0x01, X6, X20
+	VADDPS        X20, X6, X6
+	VPERMILPS     $0x01, X6, X20
+	VADDSS        X20, X6, X6
+	VADDSS        8(SI), X6, X6
+	VMOVSS        X6, 8(SI)
+	VEXTRACTF64X4 $0x01, Z7, Y20
+	VADDPS        Y20, Y7, Y7
+	VEXTRACTF64X2 $0x01, Y7, X20
+	VADDPS        X20, X7, X7
+	VPERMILPD     $0x01, X7, X20
+	VADDPS        X20, X7, X7
+	VPERMILPS     $0x01, X7, X20
+	VADDSS        X20, X7, X7
+	VADDSS        12(SI), X7, X7
+	VMOVSS        X7, 12(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z8, Y20
+	VADDPS        Y20, Y8, Y8
+	VEXTRACTF64X2 $0x01, Y8, X20
+	VADDPS        X20, X8, X8
+	VPERMILPD     $0x01, X8, X20
+	VADDPS        X20, X8, X8
+	VPERMILPS     $0x01, X8, X20
+	VADDSS        X20, X8, X8
+	VADDSS        (SI), X8, X8
+	VMOVSS        X8, (SI)
+	VEXTRACTF64X4 $0x01, Z9, Y20
+	VADDPS        Y20, Y9, Y9
+	VEXTRACTF64X2 $0x01, Y9, X20
+	VADDPS        X20, X9, X9
+	VPERMILPD     $0x01, X9, X20
+	VADDPS        X20, X9, X9
+	VPERMILPS     $0x01, X9, X20
+	VADDSS        X20, X9, X9
+	VADDSS        4(SI), X9, X9
+	VMOVSS        X9, 4(SI)
+	VEXTRACTF64X4 $0x01, Z10, Y20
+	VADDPS        Y20, Y10, Y10
+	VEXTRACTF64X2 $0x01, Y10, X20
+	VADDPS        X20, X10, X10
+	VPERMILPD     $0x01, X10, X20
+	VADDPS        X20, X10, X10
+	VPERMILPS     $0x01, X10, X20
+	VADDSS        X20, X10, X10
+	VADDSS        8(SI), X10, X10
+	VMOVSS        X10, 8(SI)
+	VEXTRACTF64X4 $0x01, Z11, Y20
+	VADDPS        Y20, Y11, Y11
+	VEXTRACTF64X2 $0x01, Y11, X20
+	VADDPS        X20, X11, X11
+	VPERMILPD     $0x01, X11, X20
+	VADDPS        X20, X11, X11
+	VPERMILPS     $0x01, X11, X20
+	VADDSS        X20, X11, X11
+	VADDSS        12(SI), X11, X11
+	VMOVSS        X11, 12(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z12, Y20
+	VADDPS        Y20, Y12, Y12
+	VEXTRACTF64X2 $0x01, Y12, X20
+	VADDPS        X20, X12, X12
+	VPERMILPD     $0x01, X12, X20
+	VADDPS        X20, X12, X12
+	VPERMILPS     $0x01, X12, X20
+	VADDSS        X20, X12, X12
+	VADDSS        (SI), X12, X12
+	VMOVSS        X12, (SI)
+	VEXTRACTF64X4 $0x01, Z13, Y20
+	VADDPS        Y20, Y13, Y13
+	VEXTRACTF64X2 $0x01, Y13, X20
+	VADDPS        X20, X13, X13
+	VPERMILPD     $0x01, X13, X20
+	VADDPS        X20, X13, X13
+	VPERMILPS     $0x01, X13, X20
+	VADDSS        X20, X13, X13
+	VADDSS        4(SI), X13, X13
+	VMOVSS        X13, 4(SI)
+	VEXTRACTF64X4 $0x01, Z14, Y20
+	VADDPS        Y20, Y14, Y14
+	VEXTRACTF64X2 $0x01, Y14, X20
+	VADDPS        X20, X14, X14
+	VPERMILPD     $0x01, X14, X20
+	VADDPS        X20, X14, X14
+	VPERMILPS     $0x01, X14, X20
+	VADDSS        X20, X14, X14
+	VADDSS        8(SI), X14, X14
+	VMOVSS        X14, 8(SI)
+	VEXTRACTF64X4 $0x01, Z15, Y20
+	VADDPS        Y20, Y15, Y15
+	VEXTRACTF64X2 $0x01, Y15, X20
+	VADDPS        X20, X15, X15
+	VPERMILPD     $0x01, X15, X20
+	VADDPS        X20, X15, X15
+	VPERMILPS     $0x01, X15, X20
+	VADDSS        X20, X15, X15
+	VADDSS        12(SI), X15, X15
+	VMOVSS        X15, 12(SI)
+	ADDQ          $0x60, CX
+	ADDQ          $0x10, DX
+	SUBQ          $0x04, BX
+	JMP           row4
+
+row4_not4:
+	CMPQ   BX, $0x03
+	JL     row4_not3
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   48(AX), R8
+	MOVQ   72(AX), R9
+	MOVQ   (CX), R10
+	MOVQ   24(CX), R11
+	MOVQ   48(CX), R12
+	MOVQ   n+72(FP), R14
+	XORQ   R13, R13
+
+row4_3:
+	CMPQ        R14, $0x10
+	JL          row4_3_tail
+	VCVTPH2PS   (SI)(R13*1), Z12
+	VCVTPH2PS   (DI)(R13*1), Z13
+	VCVTPH2PS   (R8)(R13*1), Z14
+	VCVTPH2PS   (R9)(R13*1), Z15
+	VCVTPH2PS   (R10)(R13*1), Z16
+	VFMADD231PS Z12, Z16, Z0
+	VFMADD231PS Z13, Z16, Z3
+	VFMADD231PS Z14, Z16, Z6
+	VFMADD231PS Z15, Z16, Z9
+	VCVTPH2PS   (R11)(R13*1), Z16
+	VFMADD231PS Z12, Z16, Z1
+	VFMADD231PS Z13, Z16, Z4
+	VFMADD231PS Z14, Z16, Z7
+	VFMADD231PS Z15, Z16, Z10
+	VCVTPH2PS   (R12)(R13*1), Z16
+	VFMADD231PS Z12, Z16, Z2
+	VFMADD231PS Z13, Z16, Z5
+	VFMADD231PS Z14, Z16, Z8
+	VFMADD231PS Z15, Z16, Z11
+	ADDQ        $0x20, R13
+	SUBQ        $0x10, R14
+	JMP         row4_3
+
+row4_3_tail:
+	MOVQ          x_len+56(FP), DI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y16
+	VADDPS        Y16, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X16
+	VADDPS        X16, X0, X0
+	VPERMILPD     $0x01, X0, X16
+	VADDPS        X16, X0, X0
+	VPERMILPS     $0x01, X0, X16
+	VADDSS        X16, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	VEXTRACTF64X4 $0x01, Z1, Y16
+	VADDPS        Y16, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X16
+	VADDPS        X16, X1, X1
+	VPERMILPD     $0x01, X1, X16
+	VADDPS        X16, X1, X1
+	VPERMILPS     $0x01, X1, X16
+	VADDSS        X16, X1, X1
+	VADDSS        4(SI), X1, X1
+	VMOVSS        X1, 4(SI)
+	VEXTRACTF64X4 $0x01, Z2, Y16
+	VADDPS        Y16, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X16
+	VADDPS        X16, X2, X2
+	VPERMILPD     $0x01, X2, X16
+	VADDPS        X16, X2, X2
+	VPERMILPS     $0x01, X2, X16
+	VADDSS        X16, X2, X2
+	VADDSS        8(SI), X2, X2
+	VMOVSS        X2, 8(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z3, Y16
+	VADDPS        Y16, Y3, Y3
+	VEXTRACTF64X2 $0x01, Y3, X16
+	VADDPS        X16, X3, X3
+	VPERMILPD     $0x01, X3, X16
+	VADDPS        X16, X3, X3
+	VPERMILPS     $0x01, X3, X16
+	VADDSS        X16, X3, X3
+	VADDSS        (SI), X3, X3
+	VMOVSS        X3, (SI)
+	VEXTRACTF64X4 $0x01, Z4, Y16
+	VADDPS        Y16, Y4, Y4
+	VEXTRACTF64X2 $0x01, Y4, X16
+	VADDPS        X16, X4, X4
+	VPERMILPD     $0x01, X4, X16
+	VADDPS        X16, X4, X4
+	VPERMILPS     $0x01, X4, X16
+	VADDSS        X16, X4, X4
+	VADDSS        4(SI), X4, X4
+	VMOVSS        X4, 4(SI)
+	VEXTRACTF64X4 $0x01, Z5, Y16
+	VADDPS        Y16, Y5, Y5
+	VEXTRACTF64X2 $0x01, Y5, X16
+	VADDPS        X16, X5, X5
+	VPERMILPD     $0x01, X5, X16
+	VADDPS        X16, X5, X5
+	VPERMILPS     $0x01, X5, X16
+	VADDSS        X16, X5, X5
+	VADDSS        8(SI), X5, X5
+	VMOVSS        X5, 8(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z6, Y16
+	VADDPS        Y16, Y6, Y6
+	VEXTRACTF64X2 $0x01, Y6, X16
+	VADDPS        X16, X6, X6
+	VPERMILPD     $0x01, X6, X16
+	VADDPS        X16, X6, X6
+	VPERMILPS     $0x01, X6, X16
+	VADDSS        X16, X6, X6
+	VADDSS        (SI), X6, X6
+	VMOVSS        X6, (SI)
+	VEXTRACTF64X4 $0x01, Z7, Y16
+	VADDPS        Y16, Y7, Y7
+	VEXTRACTF64X2 $0x01, Y7, X16
+	VADDPS        X16, X7, X7
+	VPERMILPD     $0x01, X7, X16
+	VADDPS        X16, X7, X7
+	VPERMILPS     $0x01, X7, X16
+	VADDSS        X16, X7, X7
+	VADDSS        4(SI), X7, X7
+	VMOVSS        X7, 4(SI)
+	VEXTRACTF64X4 $0x01, Z8, Y16
+	VADDPS        Y16, Y8, Y8
+	VEXTRACTF64X2 $0x01, Y8, X16
+	VADDPS        X16, X8, X8
+	VPERMILPD     $0x01, X8, X16
+	VADDPS        X16, X8, X8
+	VPERMILPS     $0x01, X8, X16
+	VADDSS        X16, X8, X8
+	VADDSS        8(SI), X8, X8
+	VMOVSS        X8, 8(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z9, Y16
+	VADDPS        Y16, Y9, Y9
+	VEXTRACTF64X2 $0x01, Y9, X16
+	VADDPS        X16, X9, X9
+	VPERMILPD     $0x01, X9, X16
+	VADDPS        X16, X9, X9
+	VPERMILPS     $0x01, X9, X16
+	VADDSS        X16, X9, X9
+	VADDSS        (SI), X9, X9
+	VMOVSS        X9, (SI)
+	VEXTRACTF64X4 $0x01, Z10, Y16
+	VADDPS        Y16, Y10, Y10
+	VEXTRACTF64X2 $0x01, Y10, X16
+	VADDPS        X16, X10, X10
+	VPERMILPD     $0x01, X10, X16
+	VADDPS        X16, X10, X10
+	VPERMILPS     $0x01, X10, X16
+	VADDSS        X16, X10, X10
+	VADDSS        4(SI), X10, X10
+	VMOVSS        X10, 4(SI)
+	VEXTRACTF64X4 $0x01, Z11, Y16
+	VADDPS        Y16, Y11, Y11
+	VEXTRACTF64X2 $0x01, Y11, X16
+	VADDPS        X16, X11, X11
+	VPERMILPD     $0x01, X11, X16
+	VADDPS        X16, X11, X11
+	VPERMILPS     $0x01, X11, X16
+	VADDSS        X16, X11, X11
+	VADDSS        8(SI), X11, X11
+	VMOVSS        X11, 8(SI)
+	ADDQ          $0x48, CX
+	ADDQ          $0x0c, DX
+	SUBQ          $0x03, BX
+	JMP           row4
+
+row4_not3:
+	CMPQ   BX, $0x02
+	JL     row4_not2
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   48(AX), R8
+	MOVQ   72(AX), R9
+	MOVQ   (CX), R10
+	MOVQ   24(CX), R11
+	MOVQ   n+72(FP), R13
+	XORQ   R12, R12
+
+row4_2:
+	CMPQ        R13, $0x10
+	JL          row4_2_tail
+	VCVTPH2PS   (SI)(R12*1), Z8
+	VCVTPH2PS   (DI)(R12*1), Z9
+	VCVTPH2PS   (R8)(R12*1), Z10
+	VCVTPH2PS   (R9)(R12*1), Z11
+	VCVTPH2PS   (R10)(R12*1), Z12
+	VFMADD231PS Z8, Z12, Z0
+	VFMADD231PS Z9, Z12, Z2
+	VFMADD231PS Z10, Z12, Z4
+	VFMADD231PS Z11, Z12, Z6
+	VCVTPH2PS   (R11)(R12*1), Z12
+	VFMADD231PS Z8, Z12, Z1
+	VFMADD231PS Z9, Z12, Z3
+	VFMADD231PS Z10, Z12, Z5
+	VFMADD231PS Z11, Z12, Z7
+	ADDQ        $0x20, R12
+	SUBQ        $0x10, R13
+	JMP         row4_2
+
+row4_2_tail:
+	MOVQ          x_len+56(FP), DI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y12
+	VADDPS        Y12, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X12
+	VADDPS        X12, X0, X0
+	VPERMILPD     $0x01, X0, X12
+	VADDPS        X12, X0, X0
+	VPERMILPS     $0x01, X0, X12
+	VADDSS        X12, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	VEXTRACTF64X4 $0x01, Z1, Y12
+	VADDPS        Y12, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X12
+	VADDPS        X12, X1, X1
+	VPERMILPD     $0x01, X1, X12
+	VADDPS        X12, X1, X1
+	VPERMILPS     $0x01, X1, X12
+	VADDSS        X12, X1, X1
+	VADDSS        4(SI), X1, X1
+	VMOVSS        X1, 4(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z2, Y12
+	VADDPS        Y12, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X12
+	VADDPS        X12, X2, X2
+	VPERMILPD     $0x01, X2, X12
+	VADDPS        X12, X2, X2
+	VPERMILPS     $0x01, X2, X12
+	VADDSS        X12, X2, X2
+	VADDSS        (SI), X2, X2
+	VMOVSS        X2, (SI)
+	VEXTRACTF64X4 $0x01, Z3, Y12
+	VADDPS        Y12, Y3, Y3
+	VEXTRACTF64X2 $0x01, Y3, X12
+	VADDPS        X12, X3, X3
+	VPERMILPD     $0x01, X3, X12
+	VADDPS        X12, X3, X3
+	VPERMILPS     $0x01, X3, X12
+	VADDSS        X12, X3, X3
+	VADDSS        4(SI), X3, X3
+	VMOVSS        X3, 4(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z4, Y12
+	VADDPS        Y12, Y4, Y4
+	VEXTRACTF64X2 $0x01, Y4, X12
+	VADDPS        X12, X4, X4
+	VPERMILPD     $0x01, X4, X12
+	VADDPS        X12, X4, X4
+	VPERMILPS     $0x01, X4, X12
+	VADDSS        X12, X4, X4
+	VADDSS        (SI), X4, X4
+	VMOVSS        X4, (SI)
+	VEXTRACTF64X4 $0x01, Z5, Y12
+	VADDPS        Y12, Y5, Y5
+	VEXTRACTF64X2 $0x01, Y5, X12
+	VADDPS        X12, X5, X5
+	VPERMILPD     $0x01, X5, X12
+	VADDPS        X12, X5, X5
+	VPERMILPS     $0x01, X5, X12
+	VADDSS        X12, X5, X5
+	VADDSS        4(SI), X5, X5
+	VMOVSS        X5, 4(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z6, Y12
+	VADDPS        Y12, Y6, Y6
+	VEXTRACTF64X2 $0x01, Y6, X12
+	VADDPS        X12, X6, X6
+	VPERMILPD     $0x01, X6, X12
+	VADDPS        X12, X6, X6
+	VPERMILPS     $0x01, X6, X12
+	VADDSS        X12, X6, X6
+	VADDSS        (SI), X6, X6
+	VMOVSS        X6, (SI)
+	VEXTRACTF64X4 $0x01, Z7, Y12
+	VADDPS        Y12, Y7, Y7
+	VEXTRACTF64X2 $0x01, Y7, X12
+	VADDPS        X12, X7, X7
+	VPERMILPD     $0x01, X7, X12
+	VADDPS        X12, X7, X7
+	VPERMILPS     $0x01, X7, X12
+	VADDSS        X12, X7, X7
+	VADDSS        4(SI), X7, X7
+	VMOVSS        X7, 4(SI)
+	ADDQ          $0x30, CX
+	ADDQ          $0x08, DX
+	SUBQ          $0x02, BX
+	JMP           row4
+
+row4_not2:
+	CMPQ   BX, $0x01
+	JL     row4_not1
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   48(AX), R8
+	MOVQ   72(AX), R9
+	MOVQ   (CX), R10
+	MOVQ   n+72(FP), R12
+	XORQ   R11, R11
+
+row4_1:
+	CMPQ        R12, $0x10
+	JL          row4_1_tail
+	VCVTPH2PS   (SI)(R11*1), Z4
+	VCVTPH2PS   (DI)(R11*1), Z5
+	VCVTPH2PS   (R8)(R11*1), Z6
+	VCVTPH2PS   (R9)(R11*1), Z7
+	VCVTPH2PS   (R10)(R11*1), Z8
+	VFMADD231PS Z4, Z8, Z0
+	VFMADD231PS Z5, Z8, Z1
+	VFMADD231PS Z6, Z8, Z2
+	VFMADD231PS Z7, Z8, Z3
+	ADDQ        $0x20, R11
+	SUBQ        $0x10, R12
+	JMP         row4_1
+
+row4_1_tail:
+	MOVQ          x_len+56(FP), DI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y8
+	VADDPS        Y8, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X8
+	VADDPS        X8, X0, X0
+	VPERMILPD     $0x01, X0, X8
+	VADDPS        X8, X0, X0
+	VPERMILPS     $0x01, X0, X8
+	VADDSS        X8, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z1, Y8
+	VADDPS        Y8, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X8
+	VADDPS        X8, X1, X1
+	VPERMILPD     $0x01, X1, X8
+	VADDPS        X8, X1, X1
+	VPERMILPS     $0x01, X1, X8
+	VADDSS        X8, X1, X1
+	VADDSS        (SI), X1, X1
+	VMOVSS        X1, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z2, Y8
+	VADDPS        Y8, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X8
+	VADDPS        X8, X2, X2
+	VPERMILPD     $0x01, X2, X8
+	VADDPS        X8, X2, X2
+	VPERMILPS     $0x01, X2, X8
+	VADDSS        X8, X2, X2
+	VADDSS        (SI), X2, X2
+	VMOVSS        X2, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z3, Y8
+	VADDPS        Y8, Y3, Y3
+	VEXTRACTF64X2 $0x01, Y3, X8
+	VADDPS        X8, X3, X3
+	VPERMILPD     $0x01, X3, X8
+	VADDPS        X8, X3, X3
+	VPERMILPS     $0x01, X3, X8
+	VADDSS        X8, X3, X3
+	VADDSS        (SI), X3, X3
+	VMOVSS        X3, (SI)
+	ADDQ          $0x18, CX
+	ADDQ          $0x04, DX
+	SUBQ          $0x01, BX
+	JMP           row4
+
+row4_not1:
+	MOVQ   x_len+56(FP), CX
+	IMUL3Q $0x0000000c, CX, CX
+	ADDQ   CX, DX
+	ADDQ   $0x60, AX
+	SUBQ   $0x04, (SP)
+	JMP    rows
+
+not4:
+	CMPQ (SP), $0x03
+	JL   not3
+	MOVQ x_base+48(FP), CX
+	MOVQ x_len+56(FP), BX
+
+row3:
+	CMPQ   BX, $0x04
+	JL     row3_not4
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   48(AX), R8
+	MOVQ   (CX), R9
+	MOVQ   24(CX), R10
+	MOVQ   48(CX), R11
+	MOVQ   72(CX), R12
+	MOVQ   n+72(FP), R14
+	XORQ   R13, R13
+
+row3_4:
+	CMPQ        R14, $0x10
+	JL          row3_4_tail
+	VCVTPH2PS   (SI)(R13*1), Z12
+	VCVTPH2PS   (DI)(R13*1), Z13
+	VCVTPH2PS   (R8)(R13*1), Z14
+	VCVTPH2PS   (R9)(R13*1), Z15
+	VFMADD231PS Z12, Z15, Z0
+	VFMADD231PS Z13, Z15, Z4
+	VFMADD231PS Z14, Z15, Z8
+	VCVTPH2PS   (R10)(R13*1), Z15
+	VFMADD231PS Z12, Z15, Z1
+	VFMADD231PS Z13, Z15, Z5
+	VFMADD231PS Z14, Z15, Z9
+	VCVTPH2PS   (R11)(R13*1), Z15
+	VFMADD231PS Z12, Z15, Z2
+	VFMADD231PS Z13, Z15, Z6
+	VFMADD231PS Z14, Z15, Z10
+	VCVTPH2PS   (R12)(R13*1), Z15
+	VFMADD231PS Z12, Z15, Z3
+	VFMADD231PS Z13, Z15, Z7
+	VFMADD231PS Z14, Z15, Z11
+	ADDQ        $0x20, R13
+	SUBQ        $0x10, R14
+	JMP         row3_4
+
+row3_4_tail:
+	MOVQ          x_len+56(FP), DI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y15
+	VADDPS        Y15, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X15
+	VADDPS        X15, X0, X0
+	VPERMILPD     $0x01, X0, X15
+	VADDPS        X15, X0, X0
+	VPERMILPS     $0x01, X0, X15
+	VADDSS        X15, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	VEXTRACTF64X4 $0x01, Z1, Y15
+	VADDPS        Y15, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X15
+	VADDPS        X15, X1, X1
+	VPERMILPD     $0x01, X1, X15
+	VADDPS        X15, X1, X1
+	VPERMILPS     $0x01, X1, X15
+	VADDSS        X15, X1, X1
+	VADDSS        4(SI), X1, X1
+	VMOVSS        X1, 4(SI)
+	VEXTRACTF64X4 $0x01, Z2, Y15
+	VADDPS        Y15, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X15
+	VADDPS        X15, X2, X2
+	VPERMILPD     $0x01, X2, X15
+	VADDPS        X15, X2, X2
+	VPERMILPS     $0x01, X2, X15
+	VADDSS        X15, X2, X2
+	VADDSS        8(SI), X2, X2
+	VMOVSS        X2, 8(SI)
+	VEXTRACTF64X4 $0x01, Z3, Y15
+	VADDPS        Y15, Y3, Y3
+	VEXTRACTF64X2 $0x01, Y3, X15
+	VADDPS        X15, X3, X3
+	VPERMILPD     $0x01, X3, X15
+	VADDPS        X15, X3, X3
+	VPERMILPS     $0x01, X3, X15
+	VADDSS        X15, X3, X3
+	VADDSS        12(SI), X3, X3
+	VMOVSS        X3, 12(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z4, Y15
+	VADDPS        Y15, Y4, Y4
+	VEXTRACTF64X2 $0x01, Y4, X15
+	VADDPS        X15, X4, X4
+	VPERMILPD     $0x01, X4, X15
+	VADDPS        X15, X4, X4
+	VPERMILPS     $0x01, X4, X15
+	VADDSS        X15, X4, X4
+	VADDSS        (SI), X4, X4
+	VMOVSS        X4, (SI)
+	VEXTRACTF64X4 $0x01, Z5, Y15
+	VADDPS        Y15, Y5, Y5
+	VEXTRACTF64X2 $0x01, Y5, X15
+	VADDPS        X15, X5, X5
+	VPERMILPD     $0x01, X5, X15
+	VADDPS        X15, X5, X5
+	VPERMILPS     $0x01, X5, X15
+	VADDSS        X15, X5, X5
+	VADDSS        4(SI), X5, X5
+	VMOVSS        X5, 4(SI)
+	VEXTRACTF64X4 $0x01, Z6, Y15
+	VADDPS        Y15, Y6, Y6
+	VEXTRACTF64X2 $0x01, Y6, X15
+	VADDPS        X15, X6, X6
+	VPERMILPD     $0x01, X6, X15
+	VADDPS        X15, X6, X6
+	VPERMILPS     $0x01, X6, X15
+	VADDSS        X15, X6, X6
+	VADDSS        8(SI), X6, X6
+	VMOVSS        X6, 8(SI)
+	VEXTRACTF64X4 $0x01, Z7, Y15
+	VADDPS        Y15, Y7, Y7
+	VEXTRACTF64X2 $0x01, Y7, X15
+	VADDPS        X15, X7, X7
+	VPERMILPD     $0x01, X7, X15
+	VADDPS        X15, X7, X7
+	VPERMILPS     $0x01, X7, X15
+	VADDSS        X15, X7, X7
+	VADDSS        12(SI), X7, X7
+	VMOVSS        X7, 12(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z8, Y15
+	VADDPS        Y15, Y8, Y8
+	VEXTRACTF64X2 $0x01, Y8, X15
+	VADDPS        X15, X8, X8
+	VPERMILPD     $0x01, X8, X15
+	VADDPS        X15, X8, X8
+	VPERMILPS     $0x01, X8, X15
+	VADDSS        X15, X8, X8
+	VADDSS        (SI), X8, X8
+	VMOVSS        X8, (SI)
+	VEXTRACTF64X4 $0x01, Z9, Y15
+	VADDPS        Y15, Y9, Y9
+	VEXTRACTF64X2 $0x01, Y9, X15
+	VADDPS        X15, X9, X9
+	VPERMILPD     $0x01, X9, X15
+	VADDPS        X15, X9, X9
+	VPERMILPS     $0x01, X9, X15
+	VADDSS        X15, X9, X9
+	VADDSS        4(SI), X9, X9
+	VMOVSS        X9, 4(SI)
+	VEXTRACTF64X4 $0x01, Z10, Y15
+	VADDPS        Y15, Y10, Y10
+	VEXTRACTF64X2 $0x01, Y10, X15
+	VADDPS        X15, X10, X10
+	VPERMILPD     $0x01, X10, X15
+	VADDPS        X15, X10, X10
+	VPERMILPS     $0x01, X10, X15
+	VADDSS        X15, X10, X10
+	VADDSS        8(SI), X10, X10
+	VMOVSS        X10, 8(SI)
+	VEXTRACTF64X4 $0x01, Z11, Y15
+	VADDPS        Y15, Y11, Y11
+	VEXTRACTF64X2 $0x01, Y11, X15
+	VADDPS        X15, X11, X11
+	VPERMILPD     $0x01, X11, X15
+	VADDPS        X15, X11, X11
+	VPERMILPS     $0x01, X11, X15
+	VADDSS        X15, X11, X11
+	VADDSS        12(SI), X11, X11
+	VMOVSS        X11, 12(SI)
+	ADDQ          $0x60, CX
+	ADDQ          $0x10, DX
+	SUBQ          $0x04, BX
+	JMP           row3
+
+row3_not4:
+	CMPQ   BX, $0x03
+	JL     row3_not3
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   48(AX), R8
+	MOVQ   (CX), R9
+	MOVQ   24(CX), R10
+	MOVQ   48(CX), R11
+	MOVQ   n+72(FP), R13
+	XORQ   R12, R12
+
+row3_3:
+	CMPQ        R13, $0x10
+	JL          row3_3_tail
+	VCVTPH2PS   (SI)(R12*1), Z9
+	VCVTPH2PS   (DI)(R12*1), Z10
+	VCVTPH2PS   (R8)(R12*1), Z11
+	VCVTPH2PS   (R9)(R12*1), Z12
+	VFMADD231PS Z9, Z12, Z0
+	VFMADD231PS Z10, Z12, Z3
+	VFMADD231PS Z11, Z12, Z6
+	VCVTPH2PS   (R10)(R12*1), Z12
+	VFMADD231PS Z9, Z12, Z1
+	VFMADD231PS Z10, Z12, Z4
+	VFMADD231PS Z11, Z12, Z7
+	VCVTPH2PS   (R11)(R12*1), Z12
+	VFMADD231PS Z9, Z12, Z2
+	VFMADD231PS Z10, Z12, Z5
+	VFMADD231PS Z11, Z12, Z8
+	ADDQ        $0x20, R12
+	SUBQ        $0x10, R13
+	JMP         row3_3
+
+row3_3_tail:
+	MOVQ          x_len+56(FP), DI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y12
+	VADDPS        Y12, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X12
+	VADDPS        X12, X0, X0
+	VPERMILPD     $0x01, X0, X12
+	VADDPS        X12, X0, X0
+	VPERMILPS     $0x01, X0, X12
+	VADDSS        X12, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	VEXTRACTF64X4 $0x01, Z1, Y12
+	VADDPS        Y12, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X12
+	VADDPS        X12, X1, X1
+	VPERMILPD     $0x01, X1, X12
+	VADDPS        X12, X1, X1
+	VPERMILPS     $0x01, X1, X12
+	VADDSS        X12, X1, X1
+	VADDSS        4(SI), X1, X1
+	VMOVSS        X1, 4(SI)
+	VEXTRACTF64X4 $0x01, Z2, Y12
+	VADDPS        Y12, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X12
+	VADDPS        X12, X2, X2
+	VPERMILPD     $0x01, X2, X12
+	VADDPS        X12, X2, X2
+	VPERMILPS     $0x01, X2, X12
+	VADDSS        X12, X2, X2
+	VADDSS        8(SI), X2, X2
+	VMOVSS        X2, 8(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z3, Y12
+	VADDPS        Y12, Y3, Y3
+	VEXTRACTF64X2 $0x01, Y3, X12
+	VADDPS        X12, X3, X3
+	VPERMILPD     $0x01, X3, X12
+	VADDPS        X12, X3, X3
+	VPERMILPS     $0x01, X3, X12
+	VADDSS        X12, X3, X3
+	VADDSS        (SI), X3, X3
+	VMOVSS        X3, (SI)
+	VEXTRACTF64X4 $0x01, Z4, Y12
+	VADDPS        Y12, Y4, Y4
+	VEXTRACTF64X2 $0x01, Y4, X12
+	VADDPS        X12, X4, X4
+	VPERMILPD     $0x01, X4, X12
+	VADDPS        X12, X4, X4
+	VPERMILPS     $0x01, X4, X12
+	VADDSS        X12, X4, X4
+	VADDSS        4(SI), X4, X4
+	VMOVSS        X4, 4(SI)
+	VEXTRACTF64X4 $0x01, Z5, Y12
+	VADDPS        Y12, Y5, Y5
+	VEXTRACTF64X2 $0x01, Y5, X12
+	VADDPS        X12, X5, X5
+	VPERMILPD     $0x01, X5, X12
+	VADDPS        X12, X5, X5
+	VPERMILPS     $0x01, X5, X12
+	VADDSS        X12, X5, X5
+	VADDSS        8(SI), X5, X5
+	VMOVSS        X5, 8(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z6, Y12
+	VADDPS        Y12, Y6, Y6
+	VEXTRACTF64X2 $0x01, Y6, X12
+	VADDPS        X12, X6, X6
+	VPERMILPD     $0x01, X6, X12
+	VADDPS        X12, X6, X6
+	VPERMILPS     $0x01, X6, X12
+	VADDSS        X12, X6, X6
+	VADDSS        (SI), X6, X6
+	VMOVSS        X6, (SI)
+	VEXTRACTF64X4 $0x01, Z7, Y12
+	VADDPS        Y12, Y7, Y7
+	VEXTRACTF64X2 $0x01, Y7, X12
+	VADDPS        X12, X7, X7
+	VPERMILPD     $0x01, X7, X12
+	VADDPS        X12, X7, X7
+	VPERMILPS     $0x01, X7, X12
+	VADDSS        X12, X7, X7
+	VADDSS        4(SI), X7, X7
+	VMOVSS        X7, 4(SI)
+	VEXTRACTF64X4 $0x01, Z8, Y12
+	VADDPS        Y12, Y8, Y8
+	VEXTRACTF64X2 $0x01, Y8, X12
+	VADDPS        X12, X8, X8
+	VPERMILPD     $0x01, X8, X12
+	VADDPS        X12, X8, X8
+	VPERMILPS     $0x01, X8, X12
+	VADDSS        X12, X8, X8
+	VADDSS        8(SI), X8, X8
+	VMOVSS        X8, 8(SI)
+	ADDQ          $0x48, CX
+	ADDQ          $0x0c, DX
+	SUBQ          $0x03, BX
+	JMP           row3
+
+row3_not3:
+	CMPQ   BX, $0x02
+	JL     row3_not2
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   48(AX), R8
+	MOVQ   (CX), R9
+	MOVQ   24(CX), R10
+	MOVQ   n+72(FP), R12
+	XORQ   R11, R11
+
+row3_2:
+	CMPQ        R12, $0x10
+	JL          row3_2_tail
+	VCVTPH2PS   (SI)(R11*1), Z6
+	VCVTPH2PS   (DI)(R11*1), Z7
+	VCVTPH2PS   (R8)(R11*1), Z8
+	VCVTPH2PS   (R9)(R11*1), Z9
+	VFMADD231PS Z6, Z9, Z0
+	VFMADD231PS Z7, Z9, Z2
+	VFMADD231PS Z8, Z9, Z4
+	VCVTPH2PS   (R10)(R11*1), Z9
+	VFMADD231PS Z6, Z9, Z1
+	VFMADD231PS Z7, Z9, Z3
+	VFMADD231PS Z8, Z9, Z5
+	ADDQ        $0x20, R11
+	SUBQ        $0x10, R12
+	JMP         row3_2
+
+row3_2_tail:
+	MOVQ          x_len+56(FP), DI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y9
+	VADDPS        Y9, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X9
+	VADDPS        X9, X0, X0
+	VPERMILPD     $0x01, X0, X9
+	VADDPS        X9, X0, X0
+	VPERMILPS     $0x01, X0, X9
+	VADDSS        X9, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	VEXTRACTF64X4 $0x01, Z1, Y9
+	VADDPS        Y9, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X9
+	VADDPS        X9, X1, X1
+	VPERMILPD     $0x01, X1, X9
+	VADDPS        X9, X1, X1
+	VPERMILPS     $0x01, X1, X9
+	VADDSS        X9, X1, X1
+	VADDSS        4(SI), X1, X1
+	VMOVSS        X1, 4(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z2, Y9
+	VADDPS        Y9, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X9
+	VADDPS        X9, X2, X2
+	VPERMILPD     $0x01, X2, X9
+	VADDPS        X9, X2, X2
+	VPERMILPS     $0x01, X2, X9
+	VADDSS        X9, X2, X2
+	VADDSS        (SI), X2, X2
+	VMOVSS        X2, (SI)
+	VEXTRACTF64X4 $0x01, Z3, Y9
+	VADDPS        Y9, Y3, Y3
+	VEXTRACTF64X2 $0x01, Y3, X9
+	VADDPS        X9, X3, X3
+	VPERMILPD     $0x01, X3, X9
+	VADDPS        X9, X3, X3
+	VPERMILPS     $0x01, X3, X9
+	VADDSS        X9, X3, X3
+	VADDSS        4(SI), X3, X3
+	VMOVSS        X3, 4(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z4, Y9
+	VADDPS        Y9, Y4, Y4
+	VEXTRACTF64X2 $0x01, Y4, X9
+	VADDPS        X9, X4, X4
+	VPERMILPD     $0x01, X4, X9
+	VADDPS        X9, X4, X4
+	VPERMILPS     $0x01, X4, X9
+	VADDSS        X9, X4, X4
+	VADDSS        (SI), X4, X4
+	VMOVSS        X4, (SI)
+	VEXTRACTF64X4 $0x01, Z5, Y9
+	VADDPS        Y9, Y5, Y5
+	VEXTRACTF64X2 $0x01, Y5, X9
+	VADDPS        X9, X5, X5
+	VPERMILPD     $0x01, X5, X9
+	VADDPS        X9, X5, X5
+	VPERMILPS     $0x01, X5, X9
+	VADDSS        X9, X5, X5
+	VADDSS        4(SI), X5, X5
+	VMOVSS        X5, 4(SI)
+	ADDQ          $0x30, CX
+	ADDQ          $0x08, DX
+	SUBQ          $0x02, BX
+	JMP           row3
+
+row3_not2:
+	CMPQ   BX, $0x01
+	JL     row3_not1
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   48(AX), R8
+	MOVQ   (CX), R9
+	MOVQ   n+72(FP), R11
+	XORQ   R10, R10
+
+row3_1:
+	CMPQ        R11, $0x10
+	JL          row3_1_tail
+	VCVTPH2PS   (SI)(R10*1), Z3
+	VCVTPH2PS   (DI)(R10*1), Z4
+	VCVTPH2PS   (R8)(R10*1), Z5
+	VCVTPH2PS   (R9)(R10*1), Z6
+	VFMADD231PS Z3, Z6, Z0
+	VFMADD231PS Z4, Z6, Z1
+	VFMADD231PS Z5, Z6, Z2
+	ADDQ        $0x20, R10
+	SUBQ        $0x10, R11
+	JMP         row3_1
+
+row3_1_tail:
+	MOVQ          x_len+56(FP), DI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y6
+	VADDPS        Y6, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X6
+	VADDPS        X6, X0, X0
+	VPERMILPD     $0x01, X0, X6
+	VADDPS        X6, X0, X0
+	VPERMILPS     $0x01, X0, X6
+	VADDSS        X6, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z1, Y6
+	VADDPS        Y6, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X6
+	VADDPS        X6, X1, X1
+	VPERMILPD     $0x01, X1, X6
+	VADDPS        X6, X1, X1
+	VPERMILPS     $0x01, X1, X6
+	VADDSS        X6, X1, X1
+	VADDSS        (SI), X1, X1
+	VMOVSS        X1, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z2, Y6
+	VADDPS        Y6, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X6
+	VADDPS        X6, X2, X2
+	VPERMILPD     $0x01, X2, X6
+	VADDPS        X6, X2, X2
+	VPERMILPS     $0x01, X2, X6
+	VADDSS        X6, X2, X2
+	VADDSS        (SI), X2, X2
+	VMOVSS        X2, (SI)
+	ADDQ          $0x18, CX
+	ADDQ          $0x04, DX
+	SUBQ          $0x01, BX
+	JMP           row3
+
+row3_not1:
+	MOVQ   x_len+56(FP), AX
+	IMUL3Q $0x00000008, AX, AX
+	ADDQ   AX, DX
+	JMP    done
+
+not3:
+	CMPQ (SP), $0x02
+	JL   not2
+	MOVQ x_base+48(FP), CX
+	MOVQ x_len+56(FP), BX
+
+row2:
+	CMPQ   BX, $0x04
+	JL     row2_not4
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   (CX), R8
+	MOVQ   24(CX), R9
+	MOVQ   48(CX), R10
+	MOVQ   72(CX), R11
+	MOVQ   n+72(FP), R13
+	XORQ   R12, R12
+
+row2_4:
+	CMPQ        R13, $0x10
+	JL          row2_4_tail
+	VCVTPH2PS   (SI)(R12*1), Z8
+	VCVTPH2PS   (DI)(R12*1), Z9
+	VCVTPH2PS   (R8)(R12*1), Z10
+	VFMADD231PS Z8, Z10, Z0
+	VFMADD231PS Z9, Z10, Z4
+	VCVTPH2PS   (R9)(R12*1), Z10
+	VFMADD231PS Z8, Z10, Z1
+	VFMADD231PS Z9, Z10, Z5
+	VCVTPH2PS   (R10)(R12*1), Z10
+	VFMADD231PS Z8, Z10, Z2
+	VFMADD231PS Z9, Z10, Z6
+	VCVTPH2PS   (R11)(R12*1), Z10
+	VFMADD231PS Z8, Z10, Z3
+	VFMADD231PS Z9, Z10, Z7
+	ADDQ        $0x20, R12
+	SUBQ        $0x10, R13
+	JMP         row2_4
+
+row2_4_tail:
+	MOVQ          x_len+56(FP), DI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y10
+	VADDPS        Y10, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X10
+	VADDPS        X10, X0, X0
+	VPERMILPD     $0x01, X0, X10
+	VADDPS        X10, X0, X0
+	VPERMILPS     $0x01, X0, X10
+	VADDSS        X10, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	VEXTRACTF64X4 $0x01, Z1, Y10
+	VADDPS        Y10, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X10
+	VADDPS        X10, X1, X1
+	VPERMILPD     $0x01, X1, X10
+	VADDPS        X10, X1, X1
+	VPERMILPS     $0x01, X1, X10
+	VADDSS        X10, X1, X1
+	VADDSS        4(SI), X1, X1
+	VMOVSS        X1, 4(SI)
+	VEXTRACTF64X4 $0x01, Z2, Y10
+	VADDPS        Y10, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X10
+	VADDPS        X10, X2, X2
+	VPERMILPD     $0x01, X2, X10
+	VADDPS        X10, X2, X2
+	VPERMILPS     $0x01, X2, X10
+	VADDSS        X10, X2, X2
+	VADDSS        8(SI), X2, X2
+	VMOVSS        X2, 8(SI)
+	VEXTRACTF64X4 $0x01, Z3, Y10
+	VADDPS        Y10, Y3, Y3
+	VEXTRACTF64X2 $0x01, Y3, X10
+	VADDPS        X10, X3, X3
+	VPERMILPD     $0x01, X3, X10
+	VADDPS        X10, X3, X3
+	VPERMILPS     $0x01, X3, X10
+	VADDSS        X10, X3, X3
+	VADDSS        12(SI), X3, X3
+	VMOVSS        X3, 12(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z4, Y10
+	VADDPS        Y10, Y4, Y4
+	VEXTRACTF64X2 $0x01, Y4, X10
+	VADDPS        X10, X4, X4
+	VPERMILPD     $0x01, X4, X10
+	VADDPS        X10, X4, X4
+	VPERMILPS     $0x01, X4, X10
+	VADDSS        X10, X4, X4
+	VADDSS        (SI), X4, X4
+	VMOVSS        X4, (SI)
+	VEXTRACTF64X4 $0x01, Z5, Y10
+	VADDPS        Y10, Y5, Y5
+	VEXTRACTF64X2 $0x01, Y5, X10
+	VADDPS        X10, X5, X5
+	VPERMILPD     $0x01, X5, X10
+	VADDPS        X10, X5, X5
+	VPERMILPS     $0x01, X5, X10
+	VADDSS        X10, X5, X5
+	VADDSS        4(SI), X5, X5
+	VMOVSS        X5, 4(SI)
+	VEXTRACTF64X4 $0x01, Z6, Y10
+	VADDPS        Y10, Y6, Y6
+	VEXTRACTF64X2 $0x01, Y6, X10
+	VADDPS        X10, X6, X6
+	VPERMILPD     $0x01, X6, X10
+	VADDPS        X10, X6, X6
+	VPERMILPS     $0x01, X6, X10
+	VADDSS        X10, X6, X6
+	VADDSS        8(SI), X6, X6
+	VMOVSS        X6, 8(SI)
+	VEXTRACTF64X4 $0x01, Z7, Y10
+	VADDPS        Y10, Y7, Y7
+	VEXTRACTF64X2 $0x01, Y7, X10
+	VADDPS        X10, X7, X7
+	VPERMILPD     $0x01, X7, X10
+	VADDPS        X10, X7, X7
+	VPERMILPS     $0x01, X7, X10
+	VADDSS        X10, X7, X7
+	VADDSS        12(SI), X7, X7
+	VMOVSS        X7, 12(SI)
+	ADDQ          $0x60, CX
+	ADDQ          $0x10, DX
+	SUBQ          $0x04, BX
+	JMP           row2
+
+row2_not4:
+	CMPQ   BX, $0x03
+	JL     row2_not3
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   (CX), R8
+	MOVQ   24(CX), R9
+	MOVQ   48(CX), R10
+	MOVQ   n+72(FP), R12
+	XORQ   R11, R11
+
+row2_3:
+	CMPQ        R12, $0x10
+	JL          row2_3_tail
+	VCVTPH2PS   (SI)(R11*1), Z6
+	VCVTPH2PS   (DI)(R11*1), Z7
+	VCVTPH2PS   (R8)(R11*1), Z8
+	VFMADD231PS Z6, Z8, Z0
+	VFMADD231PS Z7, Z8, Z3
+	VCVTPH2PS   (R9)(R11*1), Z8
+	VFMADD231PS Z6, Z8, Z1
+	VFMADD231PS Z7, Z8, Z4
+	VCVTPH2PS   (R10)(R11*1), Z8
+	VFMADD231PS Z6, Z8, Z2
+	VFMADD231PS Z7, Z8, Z5
+	ADDQ        $0x20, R11
+	SUBQ        $0x10, R12
+	JMP         row2_3
+
+row2_3_tail:
+	MOVQ          x_len+56(FP), DI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y8
+	VADDPS        Y8, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X8
+	VADDPS        X8, X0, X0
+	VPERMILPD     $0x01, X0, X8
+	VADDPS        X8, X0, X0
+	VPERMILPS     $0x01, X0, X8
+	VADDSS        X8, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	VEXTRACTF64X4 $0x01, Z1, Y8
+	VADDPS        Y8, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X8
+	VADDPS        X8, X1, X1
+	VPERMILPD     $0x01, X1, X8
+	VADDPS        X8, X1, X1
+	VPERMILPS     $0x01, X1, X8
+	VADDSS        X8, X1, X1
+	VADDSS        4(SI), X1, X1
+	VMOVSS        X1, 4(SI)
+	VEXTRACTF64X4 $0x01, Z2, Y8
+	VADDPS        Y8, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X8
+	VADDPS        X8, X2, X2
+	VPERMILPD     $0x01, X2, X8
+	VADDPS        X8, X2, X2
+	VPERMILPS     $0x01, X2, X8
+	VADDSS        X8, X2, X2
+	VADDSS        8(SI), X2, X2
+	VMOVSS        X2, 8(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z3, Y8
+	VADDPS        Y8, Y3, Y3
+	VEXTRACTF64X2 $0x01, Y3, X8
+	VADDPS        X8, X3, X3
+	VPERMILPD     $0x01, X3, X8
+	VADDPS        X8, X3, X3
+	VPERMILPS     $0x01, X3, X8
+	VADDSS        X8, X3, X3
+	VADDSS        (SI), X3, X3
+	VMOVSS        X3, (SI)
+	VEXTRACTF64X4 $0x01, Z4, Y8
+	VADDPS        Y8, Y4, Y4
+	VEXTRACTF64X2 $0x01, Y4, X8
+	VADDPS        X8, X4, X4
+	VPERMILPD     $0x01, X4, X8
+	VADDPS        X8, X4, X4
+	VPERMILPS     $0x01, X4, X8
+	VADDSS        X8, X4, X4
+	VADDSS        4(SI), X4, X4
+	VMOVSS        X4, 4(SI)
+	VEXTRACTF64X4 $0x01, Z5, Y8
+	VADDPS        Y8, Y5, Y5
+	VEXTRACTF64X2 $0x01, Y5, X8
+	VADDPS        X8, X5, X5
+	VPERMILPD     $0x01, X5, X8
+	VADDPS        X8, X5, X5
+	VPERMILPS     $0x01, X5, X8
+	VADDSS        X8, X5, X5
+	VADDSS        8(SI), X5, X5
+	VMOVSS        X5, 8(SI)
+	ADDQ          $0x48, CX
+	ADDQ          $0x0c, DX
+	SUBQ          $0x03, BX
+	JMP           row2
+
+row2_not3:
+	CMPQ   BX, $0x02
+	JL     row2_not2
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   (CX), R8
+	MOVQ   24(CX), R9
+	MOVQ   n+72(FP), R11
+	XORQ   R10, R10
+
+row2_2:
+	CMPQ        R11, $0x10
+	JL          row2_2_tail
+	VCVTPH2PS   (SI)(R10*1), Z4
+	VCVTPH2PS   (DI)(R10*1), Z5
+	VCVTPH2PS   (R8)(R10*1), Z6
+	VFMADD231PS Z4, Z6, Z0
+	VFMADD231PS Z5, Z6, Z2
+	VCVTPH2PS   (R9)(R10*1), Z6
+	VFMADD231PS Z4, Z6, Z1
+	VFMADD231PS Z5, Z6, Z3
+	ADDQ        $0x20, R10
+	SUBQ        $0x10, R11
+	JMP         row2_2
+
+row2_2_tail:
+	MOVQ          x_len+56(FP), DI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y6
+	VADDPS        Y6, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X6
+	VADDPS        X6, X0, X0
+	VPERMILPD     $0x01, X0, X6
+	VADDPS        X6, X0, X0
+	VPERMILPS     $0x01, X0, X6
+	VADDSS        X6, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	VEXTRACTF64X4 $0x01, Z1, Y6
+	VADDPS        Y6, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X6
+	VADDPS        X6, X1, X1
+	VPERMILPD     $0x01, X1, X6
+	VADDPS        X6, X1, X1
+	VPERMILPS     $0x01, X1, X6
+	VADDSS        X6, X1, X1
+	VADDSS        4(SI), X1, X1
+	VMOVSS        X1, 4(SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z2, Y6
+	VADDPS        Y6, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X6
+	VADDPS        X6, X2, X2
+	VPERMILPD     $0x01, X2, X6
+	VADDPS        X6, X2, X2
+	VPERMILPS     $0x01, X2, X6
+	VADDSS        X6, X2, X2
+	VADDSS        (SI), X2, X2
+	VMOVSS        X2, (SI)
+	VEXTRACTF64X4 $0x01, Z3, Y6
+	VADDPS        Y6, Y3, Y3
+	VEXTRACTF64X2 $0x01, Y3, X6
+	VADDPS        X6, X3, X3
+	VPERMILPD     $0x01, X3, X6
+	VADDPS        X6, X3, X3
+	VPERMILPS     $0x01, X3, X6
+	VADDSS        X6, X3, X3
+	VADDSS        4(SI), X3, X3
+	VMOVSS        X3, 4(SI)
+	ADDQ          $0x30, CX
+	ADDQ          $0x08, DX
+	SUBQ          $0x02, BX
+	JMP           row2
+
+row2_not2:
+	CMPQ   BX, $0x01
+	JL     row2_not1
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	MOVQ   (AX), SI
+	MOVQ   24(AX), DI
+	MOVQ   (CX), R8
+	MOVQ   n+72(FP), R10
+	XORQ   R9, R9
+
+row2_1:
+	CMPQ        R10, $0x10
+	JL          row2_1_tail
+	VCVTPH2PS   (SI)(R9*1), Z2
+	VCVTPH2PS   (DI)(R9*1), Z3
+	VCVTPH2PS   (R8)(R9*1), Z4
+	VFMADD231PS Z2, Z4, Z0
+	VFMADD231PS Z3, Z4, Z1
+	ADDQ        $0x20, R9
+	SUBQ        $0x10, R10
+	JMP         row2_1
+
+row2_1_tail:
+	MOVQ          x_len+56(FP), DI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPS        Y4, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X4
+	VADDPS        X4, X0, X0
+	VPERMILPD     $0x01, X0, X4
+	VADDPS        X4, X0, X0
+	VPERMILPS     $0x01, X0, X4
+	VADDSS        X4, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	LEAQ          (SI)(DI*4), SI
+	VEXTRACTF64X4 $0x01, Z1, Y4
+	VADDPS        Y4, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X4
+	VADDPS        X4, X1, X1
+	VPERMILPD     $0x01, X1, X4
+	VADDPS        X4, X1, X1
+	VPERMILPS     $0x01, X1, X4
+	VADDSS        X4, X1, X1
+	VADDSS        (SI), X1, X1
+	VMOVSS        X1, (SI)
+	ADDQ          $0x18, CX
+	ADDQ          $0x04, DX
+	SUBQ          $0x01, BX
+	JMP           row2
+
+row2_not1:
+	MOVQ   x_len+56(FP), AX
+	IMUL3Q $0x00000004, AX, AX
+	ADDQ   AX, DX
+	JMP    done
+
+not2:
+	CMPQ (SP), $0x01
+	JL   not1
+	MOVQ x_base+48(FP), CX
+	MOVQ x_len+56(FP), BX
+
+row1:
+	CMPQ   BX, $0x04
+	JL     row1_not4
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   (AX), SI
+	MOVQ   (CX), DI
+	MOVQ   24(CX), R8
+	MOVQ   48(CX), R9
+	MOVQ   72(CX), R10
+	MOVQ   n+72(FP), R12
+	XORQ   R11, R11
+
+row1_4:
+	CMPQ        R12, $0x10
+	JL          row1_4_tail
+	VCVTPH2PS   (SI)(R11*1), Z4
+	VCVTPH2PS   (DI)(R11*1), Z5
+	VFMADD231PS Z4, Z5, Z0
+	VCVTPH2PS   (R8)(R11*1), Z5
+	VFMADD231PS Z4, Z5, Z1
+	VCVTPH2PS   (R9)(R11*1), Z5
+	VFMADD231PS Z4, Z5, Z2
+	VCVTPH2PS   (R10)(R11*1), Z5
+	VFMADD231PS Z4, Z5, Z3
+	ADDQ        $0x20, R11
+	SUBQ        $0x10, R12
+	JMP         row1_4
+
+row1_4_tail:
+	MOVQ          x_len+56(FP), SI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y5
+	VADDPS        Y5, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X5
+	VADDPS        X5, X0, X0
+	VPERMILPD     $0x01, X0, X5
+	VADDPS        X5, X0, X0
+	VPERMILPS     $0x01, X0, X5
+	VADDSS        X5, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	VEXTRACTF64X4 $0x01, Z1, Y5
+	VADDPS        Y5, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X5
+	VADDPS        X5, X1, X1
+	VPERMILPD     $0x01, X1, X5
+	VADDPS        X5, X1, X1
+	VPERMILPS     $0x01, X1, X5
+	VADDSS        X5, X1, X1
+	VADDSS        4(SI), X1, X1
+	VMOVSS        X1, 4(SI)
+	VEXTRACTF64X4 $0x01, Z2, Y5
+	VADDPS        Y5, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X5
+	VADDPS        X5, X2, X2
+	VPERMILPD     $0x01, X2, X5
+	VADDPS        X5, X2, X2
+	VPERMILPS     $0x01, X2, X5
+	VADDSS        X5, X2, X2
+	VADDSS        8(SI), X2, X2
+	VMOVSS        X2, 8(SI)
+	VEXTRACTF64X4 $0x01, Z3, Y5
+	VADDPS        Y5, Y3, Y3
+	VEXTRACTF64X2 $0x01, Y3, X5
+	VADDPS        X5, X3, X3
+	VPERMILPD     $0x01, X3, X5
+	VADDPS        X5, X3, X3
+	VPERMILPS     $0x01, X3, X5
+	VADDSS        X5, X3, X3
+	VADDSS        12(SI), X3, X3
+	VMOVSS        X3, 12(SI)
+	ADDQ          $0x60, CX
+	ADDQ          $0x10, DX
+	SUBQ          $0x04, BX
+	JMP           row1
+
+row1_not4:
+	CMPQ   BX, $0x03
+	JL     row1_not3
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	MOVQ   (AX), SI
+	MOVQ   (CX), DI
+	MOVQ   24(CX), R8
+	MOVQ   48(CX), R9
+	MOVQ   n+72(FP), R11
+	XORQ   R10, R10
+
+row1_3:
+	CMPQ        R11, $0x10
+	JL          row1_3_tail
+	VCVTPH2PS   (SI)(R10*1), Z3
+	VCVTPH2PS   (DI)(R10*1), Z4
+	VFMADD231PS Z3, Z4, Z0
+	VCVTPH2PS   (R8)(R10*1), Z4
+	VFMADD231PS Z3, Z4, Z1
+	VCVTPH2PS   (R9)(R10*1), Z4
+	VFMADD231PS Z3, Z4, Z2
+	ADDQ        $0x20, R10
+	SUBQ        $0x10, R11
+	JMP         row1_3
+
+row1_3_tail:
+	MOVQ          x_len+56(FP), SI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPS        Y4, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X4
+	VADDPS        X4, X0, X0
+	VPERMILPD     $0x01, X0, X4
+	VADDPS        X4, X0, X0
+	VPERMILPS     $0x01, X0, X4
+	VADDSS        X4, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	VEXTRACTF64X4 $0x01, Z1, Y4
+	VADDPS        Y4, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X4
+	VADDPS        X4, X1, X1
+	VPERMILPD     $0x01, X1, X4
+	VADDPS        X4, X1, X1
+	VPERMILPS     $0x01, X1, X4
+	VADDSS        X4, X1, X1
+	VADDSS        4(SI), X1, X1
+	VMOVSS        X1, 4(SI)
+	VEXTRACTF64X4 $0x01, Z2, Y4
+	VADDPS        Y4, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X4
+	VADDPS        X4, X2, X2
+	VPERMILPD     $0x01, X2, X4
+	VADDPS        X4, X2, X2
+	VPERMILPS     $0x01, X2, X4
+	VADDSS        X4, X2, X2
+	VADDSS        8(SI), X2, X2
+	VMOVSS        X2, 8(SI)
+	ADDQ          $0x48, CX
+	ADDQ          $0x0c, DX
+	SUBQ          $0x03, BX
+	JMP           row1
+
+row1_not3:
+	CMPQ   BX, $0x02
+	JL     row1_not2
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	MOVQ   (AX), SI
+	MOVQ   (CX), DI
+	MOVQ   24(CX), R8
+	MOVQ   n+72(FP), R10
+	XORQ   R9, R9
+
+row1_2:
+	CMPQ        R10, $0x10
+	JL          row1_2_tail
+	VCVTPH2PS   (SI)(R9*1), Z2
+	VCVTPH2PS   (DI)(R9*1), Z3
+	VFMADD231PS Z2, Z3, Z0
+	VCVTPH2PS   (R8)(R9*1), Z3
+	VFMADD231PS Z2, Z3, Z1
+	ADDQ        $0x20, R9
+	SUBQ        $0x10, R10
+	JMP         row1_2
+
+row1_2_tail:
+	MOVQ          x_len+56(FP), SI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y3
+	VADDPS        Y3, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X3
+	VADDPS        X3, X0, X0
+	VPERMILPD     $0x01, X0, X3
+	VADDPS        X3, X0, X0
+	VPERMILPS     $0x01, X0, X3
+	VADDSS        X3, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	VEXTRACTF64X4 $0x01, Z1, Y3
+	VADDPS        Y3, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X3
+	VADDPS        X3, X1, X1
+	VPERMILPD     $0x01, X1, X3
+	VADDPS        X3, X1, X1
+	VPERMILPS     $0x01, X1, X3
+	VADDSS        X3, X1, X1
+	VADDSS        4(SI), X1, X1
+	VMOVSS        X1, 4(SI)
+	ADDQ          $0x30, CX
+	ADDQ          $0x08, DX
+	SUBQ          $0x02, BX
+	JMP           row1
+
+row1_not2:
+	CMPQ   BX, $0x01
+	JL     row1_not1
+	VPXORD Z0, Z0, Z0
+	MOVQ   (AX), SI
+	MOVQ   (CX), DI
+	MOVQ   n+72(FP), R9
+	XORQ   R8, R8
+
+row1_1:
+	CMPQ        R9, $0x10
+	JL          row1_1_tail
+	VCVTPH2PS   (SI)(R8*1), Z1
+	VCVTPH2PS   (DI)(R8*1), Z2
+	VFMADD231PS Z1, Z2, Z0
+	ADDQ        $0x20, R8
+	SUBQ        $0x10, R9
+	JMP         row1_1
+
+row1_1_tail:
+	MOVQ          x_len+56(FP), SI
+	MOVQ          DX, SI
+	VEXTRACTF64X4 $0x01, Z0, Y2
+	VADDPS        Y2, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X2
+	VADDPS        X2, X0, X0
+	VPERMILPD     $0x01, X0, X2
+	VADDPS        X2, X0, X0
+	VPERMILPS     $0x01, X0, X2
+	VADDSS        X2, X0, X0
+	VADDSS        (SI), X0, X0
+	VMOVSS        X0, (SI)
+	ADDQ          $0x18, CX
+	ADDQ          $0x04, DX
+	SUBQ          $0x01, BX
+	JMP           row1
+
+row1_not1:
+	MOVQ   x_len+56(FP), AX
+	IMUL3Q $0x00000000, AX, AX
+	ADDQ   AX, DX
+	JMP    done
+
+not1:
+done:
+	VZEROUPPER
+	RET

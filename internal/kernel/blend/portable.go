@@ -2,7 +2,7 @@ package blend
 
 import "github.com/mhc-go/mhc/dtype"
 
-// combine equals
+// combineGo equals
 //
 //	for o, row := range dst {
 //		for c := range n {
@@ -15,7 +15,7 @@ import "github.com/mhc-go/mhc/dtype"
 //	}
 //
 // where src has a row or more.
-func combine[T dtype.Float](dst [][]T, h []T, src [][]T, n int) {
+func combineGo[T dtype.Float](dst [][]T, h []T, src [][]T, n int) {
 	for o, row := range dst {
 		row, h := row[:n], h[o*len(src):][:len(src)]
 		clear(row)
@@ -37,7 +37,7 @@ func combine[T dtype.Float](dst [][]T, h []T, src [][]T, n int) {
 	}
 }
 
-// dots equals
+// dotsGo equals
 //
 //	for o := range g {
 //		for i := range x {
@@ -50,7 +50,7 @@ func combine[T dtype.Float](dst [][]T, h []T, src [][]T, n int) {
 //	}
 //
 // but that each sum is of 4 sums, of every 4th c.
-func dots[T dtype.Float](d []T, g, x [][]T, n int) {
+func dotsGo[T dtype.Float](d []T, g, x [][]T, n int) {
 	for o := range g {
 		for i := range x {
 			g, x := g[o][:n], x[i][:n]

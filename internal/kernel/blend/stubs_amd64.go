@@ -8,13 +8,13 @@ package blend
 //		for c := range n {
 //			s := float32(0)
 //			for i := range src {
-//				s += h[o*len(src)+i] * src[i][c] // rounded once
+//				s += h[o*len(src)+i] * src[i][c]
 //			}
 //			row[c] = s
 //		}
 //	}
 //
-// where src has a row or more.
+// where src has a row or more, and a product and its addition are rounded once.
 //
 //go:noescape
 func combineF32AVX2(dst [][]float32, h []float32, src [][]float32, n int)
@@ -42,13 +42,13 @@ func dotsF32AVX2(d []float32, g [][]float32, x [][]float32, n int)
 //		for c := range n {
 //			s := float32(0)
 //			for i := range src {
-//				s += h[o*len(src)+i] * src[i][c] // rounded once
+//				s += h[o*len(src)+i] * src[i][c]
 //			}
 //			row[c] = s
 //		}
 //	}
 //
-// where src has a row or more.
+// where src has a row or more, and a product and its addition are rounded once.
 //
 //go:noescape
 func combineF32AVX512(dst [][]float32, h []float32, src [][]float32, n int)
@@ -76,13 +76,13 @@ func dotsF32AVX512(d []float32, g [][]float32, x [][]float32, n int)
 //		for c := range n {
 //			s := float64(0)
 //			for i := range src {
-//				s += h[o*len(src)+i] * src[i][c] // rounded once
+//				s += h[o*len(src)+i] * src[i][c]
 //			}
 //			row[c] = s
 //		}
 //	}
 //
-// where src has a row or more.
+// where src has a row or more, and a product and its addition are rounded once.
 //
 //go:noescape
 func combineF64AVX2(dst [][]float64, h []float64, src [][]float64, n int)
@@ -110,13 +110,13 @@ func dotsF64AVX2(d []float64, g [][]float64, x [][]float64, n int)
 //		for c := range n {
 //			s := float64(0)
 //			for i := range src {
-//				s += h[o*len(src)+i] * src[i][c] // rounded once
+//				s += h[o*len(src)+i] * src[i][c]
 //			}
 //			row[c] = s
 //		}
 //	}
 //
-// where src has a row or more.
+// where src has a row or more, and a product and its addition are rounded once.
 //
 //go:noescape
 func combineF64AVX512(dst [][]float64, h []float64, src [][]float64, n int)
@@ -137,3 +137,151 @@ func combineF64AVX512(dst [][]float64, h []float64, src [][]float64, n int)
 //
 //go:noescape
 func dotsF64AVX512(d []float64, g [][]float64, x [][]float64, n int)
+
+// combineBF16AVX2 equals
+//
+//	for o, row := range dst {
+//		for c := range n {
+//			s := float32(0)
+//			for i := range src {
+//				s += h[o*len(src)+i] * src[i][c]
+//			}
+//			row[c] = s
+//		}
+//	}
+//
+// where src has a row or more, and a product and its addition are rounded once,
+// n is a multiple of 16, and a number in memory stands for the BFloat16 of its
+// bits.
+//
+//go:noescape
+func combineBF16AVX2(dst [][]uint16, h []float32, src [][]uint16, n int)
+
+// dotsBF16AVX2 equals
+//
+//	for o := range g {
+//		for i := range x {
+//			s := float32(0)
+//			for c := range n {
+//				s += g[o][c] * x[i][c]
+//			}
+//			d[o*len(x)+i] += s
+//		}
+//	}
+//
+// but that each sum is of 8 sums, of every 8th c, n is a multiple of 16, and a
+// number in memory stands for the BFloat16 of its bits.
+//
+//go:noescape
+func dotsBF16AVX2(d []float32, g [][]uint16, x [][]uint16, n int)
+
+// combineBF16AVX512 equals
+//
+//	for o, row := range dst {
+//		for c := range n {
+//			s := float32(0)
+//			for i := range src {
+//				s += h[o*len(src)+i] * src[i][c]
+//			}
+//			row[c] = s
+//		}
+//	}
+//
+// where src has a row or more, and a product and its addition are rounded once,
+// n is a multiple of 16, and a number in memory stands for the BFloat16 of its
+// bits.
+//
+//go:noescape
+func combineBF16AVX512(dst [][]uint16, h []float32, src [][]uint16, n int)
+
+// dotsBF16AVX512 equals
+//
+//	for o := range g {
+//		for i := range x {
+//			s := float32(0)
+//			for c := range n {
+//				s += g[o][c] * x[i][c]
+//			}
+//			d[o*len(x)+i] += s
+//		}
+//	}
+//
+// but that each sum is of 16 sums, of every 16th c, n is a multiple of 16, and
+// a number in memory stands for the BFloat16 of its bits.
+//
+//go:noescape
+func dotsBF16AVX512(d []float32, g [][]uint16, x [][]uint16, n int)
+
+// combineF16AVX2 equals
+//
+//	for o, row := range dst {
+//		for c := range n {
+//			s := float32(0)
+//			for i := range src {
+//				s += h[o*len(src)+i] * src[i][c]
+//			}
+//			row[c] = s
+//		}
+//	}
+//
+// where src has a row or more, and a product and its addition are rounded once,
+// n is a multiple of 16, and a number in memory stands for the Float16 of its
+// bits.
+//
+//go:noescape
+func combineF16AVX2(dst [][]uint16, h []float32, src [][]uint16, n int)
+
+// dotsF16AVX2 equals
+//
+//	for o := range g {
+//		for i := range x {
+//			s := float32(0)
+//			for c := range n {
+//				s += g[o][c] * x[i][c]
+//			}
+//			d[o*len(x)+i] += s
+//		}
+//	}
+//
+// but that each sum is of 8 sums, of every 8th c, n is a multiple of 16, and a
+// number in memory stands for the Float16 of its bits.
+//
+//go:noescape
+func dotsF16AVX2(d []float32, g [][]uint16, x [][]uint16, n int)
+
+// combineF16AVX512 equals
+//
+//	for o, row := range dst {
+//		for c := range n {
+//			s := float32(0)
+//			for i := range src {
+//				s += h[o*len(src)+i] * src[i][c]
+//			}
+//			row[c] = s
+//		}
+//	}
+//
+// where src has a row or more, and a product and its addition are rounded once,
+// n is a multiple of 16, and a number in memory stands for the Float16 of its
+// bits.
+//
+//go:noescape
+func combineF16AVX512(dst [][]uint16, h []float32, src [][]uint16, n int)
+
+// dotsF16AVX512 equals
+//
+//	for o := range g {
+//		for i := range x {
+//			s := float32(0)
+//			for c := range n {
+//				s += g[o][c] * x[i][c]
+//			}
+//			d[o*len(x)+i] += s
+//		}
+//	}
+//
+// but that each sum is of 16 sums, of every 16th c, n is a multiple of 16, and
+// a number in memory stands for the Float16 of its bits.
+//
+//go:noescape
+func dotsF16AVX512(d []float32, g [][]uint16, x [][]uint16, n int)

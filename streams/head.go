@@ -1,0 +1,191 @@
+package streams
+
+import (
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/mhc-go/mhc"
+	"github.com/mhc-go/mhc/dtype"
+	"github.com/mhc-go/mhc/internal/kernel/blend"
+	"github.com/mhc-go/mhc/internal/parallel"
+	"github.com/mhc-go/mhc/rmsnorm"
+)
+
+// HeadInputs are the operands of the way out of a stack, or their gradients. P
+// is S or A; K = n*C.
+type HeadInputs[S, P dtype.Storage, A dtype.Float] struct {
+	X     []S // [N, n, C]
+	Phi   []P // [K, n], or [n, K] where the config says so
+	B     []A // [n]
+	Alpha []A // [1]
+}
+
+// HeadKept is what HeadBackward needs of Head: mix [N, n] and r [N], as package
+// rmsnorm defines them.
+type HeadKept[A dtype.Float] struct{ Mix, R []A }
+
+// Head computes out [N, C], out[c] = sum_i w[i] x[i,c] with w = sigmoid(alpha *
+// mix + b) + pre_eps and mix = r * (X phi), and sets kept. It reads x twice.
+func Head[S, P dtype.Storage, A dtype.Float](out []S, kept HeadKept[A], in HeadInputs[S, P, A], d Dims, cfg mhc.HeadConfig) error {
+	if err := checkHead[S, P, A](d, cfg, append([]argument{arg("out", out, shapeNC)}, headOperands(kept, in)...)); err != nil {
+		return err
+	}
+	if err := rmsnorm.Forward(kept.Mix, kept.R, in.X, in.Phi, headDims(d, cfg), cfg.RMSEps); err != nil {
+		return err
+	}
+	w, _ := headWeights(kept.Mix, in.B, in.Alpha[0], cfg)
+	return Pre(out, in.X, w, d)
+}
+
+// HeadBackward computes the gradients of Head's operands, in their layouts, from
+// g [N, C], the gradient of out:
+//
+//	dw[i]   = sum_c g[c] x[i,c];   s = w - pre_eps;   dlogit = dw s (1-s)
+//	B       = sum_t dlogit;        Alpha = sum_t dlogit . mix
+//	Phi     = X^T (r alpha dlogit)
+//	X[i,c]  = w[i] g[c] + r (alpha dlogit phi^T + toX r x)[i,c],   toX = -(alpha dlogit . mix) / K
+//
+// where the last two are what [rmsnorm.Backward] says of mix. A nil gradient is
+// not computed. Both terms of X are summed before the one rounding. Besides its
+// results it takes room for phi in type A and for 3n numbers a token.
+func HeadBackward[S, P dtype.Storage, A dtype.Float](grad HeadInputs[S, P, A], in HeadInputs[S, P, A], kept HeadKept[A], g []S, d Dims, cfg mhc.HeadConfig) error {
+	args := []argument{
+		result("grad.X", grad.X, shapeNnC), result("grad.Phi", grad.Phi, shapeKn),
+		result("grad.B", grad.B, shape_n), result("grad.Alpha", grad.Alpha, shape1),
+	}
+	args = append(args, headOperands(kept, in)...)
+	if err := checkHead[S, P, A](d, cfg, append(args, arg("g", g, shapeNC))); err != nil {
+		return err
+	}
+	w, slope := headWeights(kept.Mix, in.B, in.Alpha[0], cfg)
+	dmix := make([]A, len(w)) // dw, and then what it makes of mix
+	if err := PreBackward(nil, dmix, in.X, w, g, d); err != nil {
+		return err
+	}
+	db, dalpha := make([]float64, d.Streams), make([]float64, 1)
+	for i, dw := range dmix {
+		dlogit := float64(dw) * slope[i]
+		db[i%d.Streams] += dlogit
+		dalpha[0] += dlogit * float64(kept.Mix[i])
+		dmix[i] = A(dlogit * float64(in.Alpha[0]))
+	}
+	dtype.Narrow(grad.B, db)
+	dtype.Narrow(grad.Alpha, dalpha)
+	if grad.X != nil {
+		headToX(grad.X, in, kept, w, dmix, g, d, cfg)
+	}
+	if grad.Phi == nil {
+		return nil
+	}
+	return rmsnorm.Backward(nil, grad.Phi, in.X, in.Phi, kept.Mix, kept.R, dmix, headDims(d, cfg))
+}
+
+// headToX computes the gradient of x. A stream's row is a combination of the n
+// columns of phi in that stream, of r x, and of g.
+func headToX[S, P dtype.Storage, A dtype.Float](dx []S, in HeadInputs[S, P, A], kept HeadKept[A], w, dmix []A, g []S, d Dims, cfg mhc.HeadConfig) {
+	n, channels, k := d.Streams, d.Channels, d.Streams*d.Channels
+	columns := headColumns[P, A](in.Phi, d, cfg)
+	width := tileWidth[A](n+4, channels)
+	bytes := k * (3*int(unsafe.Sizeof(*new(S))) + (n+2)/4)
+	parallel.Blocks(d.Tokens, pieceTokens(d.Tokens, bytes), func(_, lo, hi int) {
+		var b blend.Blender[A, A]
+		h, rows := make([]A, n+2), make([][]A, n+2)
+		buffer := make([]A, 4*width)
+		x, normed, up, out := buffer[:width], buffer[width:2*width], buffer[2*width:3*width], buffer[3*width:]
+		for t := lo; t < hi; t++ {
+			r, dot := float64(kept.R[t]), 0.0
+			for j, dm := range dmix[t*n : (t+1)*n] {
+				h[j] = A(r * float64(dm))
+				dot += float64(dm) * float64(kept.Mix[t*n+j])
+			}
+			h[n] = A(-r * dot / float64(k))
+			for c := 0; c < channels; c += width {
+				m := min(width, channels-c)
+				dtype.Widen(up[:m], g[t*channels+c:])
+				rows[n], rows[n+1] = normed[:m], up[:m]
+				for i := range n {
+					for j := range n {
+						rows[j] = columns[j*k+i*channels+c:][:m]
+					}
+					at := (t*n+i)*channels + c
+					dtype.Widen(x[:m], in.X[at:])
+					b.Combine(rows[n:n+1], kept.R[t:t+1], [][]A{x[:m]})
+					h[n+1] = w[t*n+i]
+					b.Combine([][]A{out[:m]}, h, rows)
+					dtype.Narrow(dx[at:][:m], out)
+				}
+			}
+		}
+	})
+}
+
+// headColumns is phi as [n, K], in type A.
+func headColumns[P dtype.Storage, A dtype.Float](phi []P, d Dims, cfg mhc.HeadConfig) []A {
+	n, k := d.Streams, d.Streams*d.Channels
+	columns := make([]A, n*k)
+	if cfg.Phi == mhc.PhiMK {
+		dtype.Widen(columns, phi)
+		return columns
+	}
+	const rows = 64
+	tile := make([]A, rows*n)
+	for lo := 0; lo < k; lo += rows {
+		m := dtype.Widen(tile, phi[lo*n:]) / n
+		for j := range n {
+			for i := range m {
+				columns[j*k+lo+i] = tile[i*n+j]
+			}
+		}
+	}
+	return columns
+}
+
+// headWeights computes w, and the derivative of each by its logit.
+func headWeights[A dtype.Float](mix, b []A, alpha A, cfg mhc.HeadConfig) (w []A, slope []float64) {
+	w, slope = make([]A, len(mix)), make([]float64, len(mix))
+	for i, v := range mix {
+		s := 1 / (1 + math.Exp(-(float64(alpha)*float64(v) + float64(b[i%len(b)]))))
+		w[i], slope[i] = A(s+cfg.PreEps), s*(1-s)
+	}
+	return w, slope
+}
+
+func headDims(d Dims, cfg mhc.HeadConfig) rmsnorm.Dims {
+	return rmsnorm.Dims{Tokens: d.Tokens, K: d.Streams * d.Channels, M: d.Streams, Transposed: cfg.Phi == mhc.PhiMK}
+}
+
+func headOperands[S, P dtype.Storage, A dtype.Float](kept HeadKept[A], in HeadInputs[S, P, A]) []argument {
+	return []argument{
+		arg("in.X", in.X, shapeNnC), arg("in.Phi", in.Phi, shapeKn), arg("in.B", in.B, shape_n), arg("in.Alpha", in.Alpha, shape1),
+		arg("kept.Mix", kept.Mix, shapeNn), arg("kept.R", kept.R, shapeN),
+	}
+}
+
+func checkHead[S, P dtype.Storage, A dtype.Float](d Dims, cfg mhc.HeadConfig, args []argument) error {
+	if err := checkTypes[S, A](); err != nil {
+		return err
+	}
+	var p, s, a any = *new(P), *new(S), *new(A)
+	_, likeS := p.(S)
+	if _, likeA := p.(A); !likeS && !likeA {
+		want := fmt.Sprintf("%T", a)
+		if _, same := s.(A); !same {
+			want = fmt.Sprintf("%T or %s", s, want)
+		}
+		return fmt.Errorf("streams: phi of %T streams is %T, want %s", s, p, want)
+	}
+	if err := d.check(); err != nil {
+		return err
+	}
+	if !fits(d.Streams, d.Channels, d.Streams) {
+		return fmt.Errorf("streams: a phi of %d*%d*%d numbers is too large", d.Streams, d.Channels, d.Streams)
+	}
+	if err := d.checkLengths(args...); err != nil {
+		return err
+	}
+	if err := cfg.Validate(); err != nil {
+		return fmt.Errorf("streams: %w", err)
+	}
+	return nil
+}

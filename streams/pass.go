@@ -1,0 +1,119 @@
+package streams
+
+import (
+	"unsafe"
+
+	"github.com/mhc-go/mhc/dtype"
+	"github.com/mhc-go/mhc/internal/kernel/blend"
+	"github.com/mhc-go/mhc/internal/parallel"
+)
+
+const (
+	// tileBytes is the room that the rows of a tile may take: they are read more
+	// than once, and stay in the first level of the cache in between.
+	tileBytes = 24 << 10
+	// tileAlign is the number of channels that a tile has a multiple of.
+	tileAlign = 64
+	// grainBytes is the memory traffic of the smallest piece of work that is worth
+	// a goroutine, about 30 microseconds of it.
+	grainBytes = 300 << 10
+	// maxPieces bounds the number of pieces, each of which allocates its lists of
+	// rows.
+	maxPieces = 256
+)
+
+// operand is a tensor [N, rows, C].
+type operand[S dtype.Storage] struct {
+	data []S
+	rows int
+}
+
+// pass is one walk over the tokens. For each it makes the rows of dst out of
+// those of src, and the scalar products of the rows of src with those of other,
+// one tile of channels after the other:
+//
+//	dst[o,c] = sum_i h[o,i] src[i,c]
+//	d[i,j]   = sum_c src[i,c] other[j,c]
+type pass[S dtype.Storage, A dtype.Float] struct {
+	Dims
+	src, dst, other []operand[S]
+	// weights sets h [rows of dst, rows of src] for a token.
+	weights func(h []A, t int)
+	// products takes d [rows of src, rows of other] of a token.
+	products func(d []A, t int)
+}
+
+func (p *pass[S, A]) run() {
+	src, dst, other := rows(p.src), rows(p.dst), rows(p.other)
+	if dst+other == 0 {
+		return
+	}
+	width := tileWidth[S](src+dst+other, p.Channels)
+	parallel.Blocks(p.Tokens, p.piece(src, dst, other), func(_, lo, hi int) {
+		var b blend.Blender[S, A]
+		list := make([][]S, src+dst+other)
+		from, to, with := list[:src], list[src:][:dst], list[src+dst:]
+		h, d := make([]A, dst*src), make([]A, src*other)
+		for t := lo; t < hi; t++ {
+			if dst > 0 {
+				p.weights(h, t)
+			}
+			clear(d)
+			for c := 0; c < p.Channels; c += width {
+				n := min(width, p.Channels-c)
+				p.open(from, p.src, t, c, n)
+				if dst > 0 {
+					p.open(to, p.dst, t, c, n)
+					b.Combine(to, h, from)
+				}
+				if other > 0 {
+					p.open(with, p.other, t, c, n)
+					b.Dots(d, from, with)
+				}
+			}
+			if other > 0 {
+				p.products(d, t)
+			}
+		}
+	})
+}
+
+// open sets list to the rows of operands at a token, n channels from c on.
+func (p *pass[S, A]) open(list [][]S, operands []operand[S], t, c, n int) {
+	r := 0
+	for _, o := range operands {
+		at := t*o.rows*p.Channels + c
+		for range o.rows {
+			list[r] = o.data[at:][:n]
+			at += p.Channels
+			r++
+		}
+	}
+}
+
+// piece is the number of tokens that make a piece of work. A multiplication
+// costs about as much as a quarter of a byte of memory traffic.
+func (p *pass[S, A]) piece(src, dst, other int) int {
+	bytes := p.Channels * ((src+dst+other)*int(unsafe.Sizeof(*new(S))) + src*(dst+other)/4)
+	return pieceTokens(p.Tokens, bytes)
+}
+
+// pieceTokens is the number of tokens that make a piece of work, from the cost
+// of a token in bytes of memory traffic.
+func pieceTokens(tokens, bytes int) int {
+	return max(1, grainBytes/bytes, (tokens+maxPieces-1)/maxPieces)
+}
+
+// tileWidth is the number of channels of a tile of so many rows.
+func tileWidth[S dtype.Storage](rows, channels int) int {
+	width := tileBytes / (rows * int(unsafe.Sizeof(*new(S))))
+	return min(channels, max(tileAlign, width/tileAlign*tileAlign))
+}
+
+func rows[S dtype.Storage](operands []operand[S]) int {
+	n := 0
+	for _, o := range operands {
+		n += o.rows
+	}
+	return n
+}
