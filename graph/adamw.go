@@ -37,7 +37,7 @@ type AdamW struct {
 	Eps float64
 	// WeightDecay is the part of a weight that is lost in a step of rate 1.
 	WeightDecay float64
-	// Decays says which parameters WeightDecay is for.
+	// Decays says which parameters WeightDecay is for; nil stands for none.
 	Decays func(name string, shape tensor.Shape) bool
 
 	steps   int

@@ -140,7 +140,8 @@ func WatchGain(apply mhc.Apply, hres ...*gorgonia.Node) (*GainWatch, error) {
 	return w, nil
 }
 
-// Gain is the gain of each layer and of the stack in the machine's last run.
+// Gain is the gain of each layer and of the stack in the last run of the whole
+// graph: a [Trainer]'s last step (its Evaluate runs the loss alone).
 func (w *GainWatch) Gain() (each []Gain, stack Gain, err error) {
 	var singles [][]float32
 	var doubles [][]float64

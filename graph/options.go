@@ -18,6 +18,7 @@ type trainerOptions struct {
 	solver          gorgonia.Solver
 	schedule        Schedule
 	clip            float64
+	accumulate      int
 	engine          tensor.Engine
 	machineOpts     []gorgonia.VMOpt
 	evalEvery       int
@@ -31,7 +32,9 @@ type trainerOptions struct {
 	settings        map[string]string
 }
 
-func defaultOptions() trainerOptions { return trainerOptions{solver: NewAdamW(1e-3)} }
+func defaultOptions() trainerOptions {
+	return trainerOptions{solver: NewAdamW(1e-3), accumulate: 1}
+}
 
 // WithSolver sets the solver: any of Gorgonia's, [AdamW], or another. The default
 // is NewAdamW(1e-3). With a checkpoint it must be a [StatefulSolver] or Gorgonia's
@@ -46,6 +49,12 @@ func WithSchedule(s Schedule) TrainerOption { return func(o *trainerOptions) { o
 // WithClipNorm scales the gradient down to this L2 norm over all parameters where
 // it is larger; 0 clips nothing.
 func WithClipNorm(norm float64) TrainerOption { return func(o *trainerOptions) { o.clip = norm } }
+
+// WithAccumulation takes a step along the mean gradient of so many batches, for
+// batches larger than a graph of fixed shape or the memory holds.
+func WithAccumulation(batches int) TrainerOption {
+	return func(o *trainerOptions) { o.accumulate = batches }
+}
 
 // WithEngine runs the graph on a tensor engine, which takes over the operators
 // that it implements; the batches' tensors are handed to it too.
@@ -94,6 +103,8 @@ func (o *trainerOptions) check() error {
 		return errors.New("graph: the solver is nil")
 	case !(o.clip >= 0) || math.IsInf(o.clip, 1):
 		return fmt.Errorf("graph: the clip norm is %v, want a finite number of 0 or more", o.clip)
+	case o.accumulate < 1:
+		return fmt.Errorf("graph: accumulation over %d batches, want 1 or more", o.accumulate)
 	case o.evalEvery < 0 || o.evalEvery > 0 && (o.evalCount < 1 || o.evalBatches == nil):
 		return fmt.Errorf("graph: evaluation every %d steps over %d batches, want 1 or more of both and a source", o.evalEvery, o.evalCount)
 	case o.checkpointEvery < 0:

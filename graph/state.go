@@ -244,10 +244,14 @@ var nativeLittle = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 // littleEndian turns numbers of the given size between the machine's order of
 // bytes and the file's.
 func littleEndian(data []byte, size int) {
-	if nativeLittle {
-		return
+	if !nativeLittle {
+		reverseEach(data, size)
 	}
-	for ; len(data) >= size; data = data[size:] {
-		slices.Reverse(data[:size])
+}
+
+// reverseEach reverses the bytes of each number of the given size.
+func reverseEach(data []byte, size int) {
+	for number := range slices.Chunk(data, size) {
+		slices.Reverse(number)
 	}
 }

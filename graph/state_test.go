@@ -73,6 +73,14 @@ func TestStateRoundTrip(t *testing.T) {
 	assert.Empty(t, got)
 }
 
+func TestReverseEach(t *testing.T) {
+	data := []byte{1, 2, 3, 4, 5, 6, 7, 8}
+	reverseEach(data, 4)
+	assert.Equal(t, []byte{4, 3, 2, 1, 8, 7, 6, 5}, data)
+	reverseEach(data, 1)
+	assert.Equal(t, []byte{4, 3, 2, 1, 8, 7, 6, 5}, data)
+}
+
 func read(t testing.TB, path string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(path)

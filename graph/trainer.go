@@ -23,17 +23,18 @@ type Batch struct {
 	Tokens int
 }
 
-// Batches gives the batch of a step, counted from 0. A run can resume only if a
-// batch depends on nothing but the step, the data and the trainer's RNG.
-type Batches func(step int) (Batch, error)
+// Batches gives batch i, counted from 0: that of step i, unless
+// [WithAccumulation] gives a step several. A run can resume only if a batch depends on
+// nothing but i, the data and the trainer's RNG.
+type Batches func(i int) (Batch, error)
 
 // Metrics are what a training step has come to.
 type Metrics struct {
 	Step         int           // steps taken in all, this one included
-	Loss         float64       // of the batch, before the step
+	Loss         float64       // of the step's batch (mean over its batches), before the step
 	GradNorm     float64       // L2 norm over all parameters, before clipping
 	LearningRate float64       // NaN where the trainer has no schedule
-	Tokens       int           // of the batch
+	Tokens       int           // of the step's batches
 	Elapsed      time.Duration // of the step; evaluation and checkpoints are not counted
 	Eval         float64       // mean loss over the evaluation batches; NaN where the step has none
 }
@@ -193,9 +194,9 @@ func newMachine(g *gorgonia.ExprGraph, options ...gorgonia.VMOpt) (m gorgonia.VM
 	return gorgonia.NewTapeMachine(g, options...), nil
 }
 
-// Run trains until steps steps have been taken in all, those before a [Resume]
-// included. It ends early, after a whole step, when ctx is done, with an error
-// that wraps ctx's; with a step that is not finite, before that reaches the
+// Run trains until steps steps have been taken in all, those before a
+// [Trainer.Resume] included. It ends early, after a whole step, when ctx is done
+// (signal.NotifyContext makes that Ctrl-C), with an error that wraps ctx's; with a step that is not finite, before that reaches the
 // weights; and with the first error of batches, of a callback or of the graph.
 // With a checkpoint path it writes a checkpoint at its end and when ctx is done;
 // after any other error the last one stays.
@@ -251,11 +252,6 @@ func (t *Trainer) saveSince(step int) error {
 func (t *Trainer) advance(batches Batches) (Metrics, error) {
 	start := time.Now()
 	m := Metrics{Step: t.step + 1, LearningRate: math.NaN(), Eval: math.NaN()}
-	batch, err := batches(t.step)
-	if err != nil {
-		return m, fmt.Errorf("batch: %w", err)
-	}
-	m.Tokens = batch.Tokens
 	if t.schedule != nil {
 		m.LearningRate = t.schedule(t.step)
 		if err := checkRate(m.LearningRate); err != nil {
@@ -268,15 +264,27 @@ func (t *Trainer) advance(batches Batches) (Metrics, error) {
 		return m, err
 	}
 	grads.zero()
-	if m.Loss, err = t.compute(t.machine, batch); err != nil {
-		return m, err
-	}
-	if err := checkFinite("the loss", m.Loss); err != nil {
-		return m, err
+	for i := range t.accumulate {
+		batch, err := batches(t.step*t.accumulate + i)
+		if err != nil {
+			return m, fmt.Errorf("batch: %w", err)
+		}
+		loss, err := t.compute(t.machine, batch)
+		if err != nil {
+			return m, err
+		}
+		if err := checkFinite("the loss", loss); err != nil {
+			return m, err
+		}
+		m.Loss += loss / float64(t.accumulate)
+		m.Tokens += batch.Tokens
 	}
 	// Again: a machine adds to a tensor in place, but may replace a scalar.
 	if grads, err = gradientsOf(t.params); err != nil {
 		return m, err
+	}
+	if t.accumulate > 1 {
+		grads.scale(1 / float64(t.accumulate))
 	}
 	m.GradNorm = grads.norm()
 	if err := checkFinite("the gradient's norm", m.GradNorm); err != nil {

@@ -329,6 +329,7 @@ func TestNewTrainerRefuses(t *testing.T) {
 		{want: "the solver is nil", options: []TrainerOption{WithSolver(nil)}},
 		{want: "the clip norm is -1", options: []TrainerOption{WithClipNorm(-1)}},
 		{want: "the clip norm is NaN", options: []TrainerOption{WithClipNorm(math.NaN())}},
+		{want: "accumulation over 0 batches, want 1 or more", options: []TrainerOption{WithAccumulation(0)}},
 		{want: "evaluation every 2 steps over 0 batches", options: []TrainerOption{WithEval(2, 0, m.numbered(1))}},
 		{want: "evaluation every 2 steps over 1 batches, want 1 or more of both and a source", options: []TrainerOption{WithEval(2, 1, nil)}},
 		{want: "evaluation every -1 steps", options: []TrainerOption{WithEval(-1, 1, m.numbered(1))}},
@@ -509,6 +510,64 @@ func TestTrainingIsTheSameOnAnyNumberOfProcessors(t *testing.T) {
 		}
 		assert.Equal(t, want, m.weights(t), "GOMAXPROCS %d", n)
 	}
+}
+
+// The gradient of several batches is the mean of theirs.
+func TestAccumulation(t *testing.T) {
+	gradients := func(accumulate int, batches func(Batches) Batches) (all map[string][]float64, last Metrics) {
+		m := newTiny(t, mhc.Liger, tensor.Float64, 1)
+		all = make(map[string][]float64)
+		tr := newTestTrainer(t, m, WithAccumulation(accumulate), WithSolver(solverFunc(func(model []gorgonia.ValueGrad) error {
+			for _, p := range model {
+				g, err := p.Grad()
+				require.NoError(t, err)
+				all[nameOf(p)] = append([]float64(nil), floats(t, g)...)
+			}
+			return nil
+		})), WithCallback(func(m Metrics) error { last = m; return nil }))
+		require.NoError(t, tr.Run(t.Context(), 2, batches(m.numbered(5))))
+		return all, last
+	}
+	var asked []int
+	got, m := gradients(3, func(b Batches) Batches {
+		return func(i int) (Batch, error) { asked = append(asked, i); return b(i) }
+	})
+	assert.Equal(t, []int{0, 1, 2, 3, 4, 5}, asked)
+	assert.Equal(t, 3*tinyTokens, m.Tokens)
+	loss := 0.0
+	want := make(map[string][]float64)
+	for i := range 3 {
+		one, m := gradients(1, func(b Batches) Batches { return func(int) (Batch, error) { return b(3 + i) } })
+		loss += m.Loss / 3
+		for name, g := range one {
+			if want[name] == nil {
+				want[name] = make([]float64, len(g))
+			}
+			for j, v := range g {
+				want[name][j] += v / 3
+			}
+		}
+	}
+	assert.InDelta(t, loss, m.Loss, 1e-14)
+	for name := range want {
+		assert.InDeltaSlice(t, want[name], got[name], 1e-14, name)
+	}
+}
+
+// Gorgonia's options that watch and copy every value change nothing.
+func TestMachineOptions(t *testing.T) {
+	want := newTiny(t, mhc.Paper, tensor.Float64, 1)
+	require.NoError(t, newTestTrainer(t, want).Run(t.Context(), 3, want.numbered(5)))
+	m := newTiny(t, mhc.Paper, tensor.Float64, 1)
+	tr := newTestTrainer(t, m, WithMachine(gorgonia.TraceExec()), WithMachine(gorgonia.WithNaNWatch(), gorgonia.WithInfWatch()))
+	require.NoError(t, tr.Run(t.Context(), 3, m.numbered(5)))
+	assert.Equal(t, want.weights(t), m.weights(t))
+	err := tr.Run(t.Context(), 4, func(step int) (Batch, error) {
+		b, err := m.numbered(5)(step)
+		set(b.Inputs["x"].(*tensor.Dense), 0, math.NaN())
+		return b, err
+	})
+	assert.ErrorContains(t, err, "graph: step 4: NaN found in value. Node: ")
 }
 
 func TestRunWithNothingToDo(t *testing.T) {
