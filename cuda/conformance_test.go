@@ -482,7 +482,7 @@ func (c applyCase) run(t *testing.T, l *lab, w worst) {
 	check := func(kind string, p plan.Ptr, typ plan.Type, width int, want []float64) {
 		bound := stored(typ)
 		if typ == plan.Float32 && width <= n*n {
-		bound = sumBound(typ) // sums over the channels
+			bound = sumBound(typ) // sums over the channels
 		}
 		w.note(t, kind+" "+typ.String(), kind, relative(l.read(p, typ, N*width).rows(at, width), want), bound)
 	}

@@ -15,3 +15,12 @@ const (
 	DebugVariable   = debugVariable
 	RequireVariable = requireVariable
 )
+
+// NewWithImage is New with other kernels.
+func NewWithImage(image []byte) (*Engine, error) {
+	drv, err := driver.Open()
+	if err != nil {
+		return nil, err
+	}
+	return newEngine(drv, image)
+}
