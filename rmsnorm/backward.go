@@ -54,6 +54,9 @@ func backward[S, P dtype.Storage, A dtype.Float](dx []S, dphi []P, x []S, phi []
 					expand(&l, dx, tile, t, rows, b, s, w, up)
 				}
 			}
+			if dx != nil {
+				store(&l, dx, tile, t, rows, b)
+			}
 		}
 	})
 	if dphi == nil {
@@ -116,25 +119,46 @@ func newUpstream[A dtype.Float](l *layout[A], mix, r, dmix []A) upstream[A] {
 	return up
 }
 
-// expand writes one strip of dx, at channel s of the block, for the tokens
-// [t, t+rows): straight from the kernel where dx holds numbers of type A and the
-// kernel's tile is full, else by way of the tile of y, which is lost.
+// expand computes one strip of dx, at channel s of the block, for the tokens
+// [t, t+rows): in dx where direct says so, else in place of the tile of y.
 func expand[A dtype.Float, S dtype.Storage](l *layout[A], dx []S, tile []A, t, rows int, b block, s int, w []A, up upstream[A]) {
 	kernel := func(dst []A, ldd, first, rows int) {
 		l.Expand(dst, ldd, tile[first*l.stride+s:], up.toY[t+first:], up.z[(t+first)*l.columns:], w[b.at+s:],
 			l.stride, l.columns, rows)
 	}
-	n := min(matmul.Strip, b.hi-b.lo-s)
-	first := 0
-	if direct, ok := any(dx[t*l.K+b.lo+s:]).([]A); ok && n == matmul.Strip && rows >= matmul.Rows {
-		first = rows / matmul.Rows * matmul.Rows
-		kernel(direct, l.K, 0, first)
+	to, first, channels := direct(l, dx, t, rows, b)
+	if s >= channels {
+		first = 0
 	}
-	if first == rows {
-		return
+	if first > 0 {
+		kernel(to[s:], l.K, 0, first)
 	}
-	kernel(tile[first*l.stride+s:], l.stride, first, roundUp(rows-first, matmul.Rows))
-	for i := first; i < rows; i++ {
-		dtype.Narrow(dx[(t+i)*l.K+b.lo+s:][:n], tile[i*l.stride+s:][:n])
+	if first < rows {
+		kernel(tile[first*l.stride+s:], l.stride, first, roundUp(rows-first, matmul.Rows))
+	}
+}
+
+// direct returns the place of a tile in dx, and how many of its tokens and
+// channels the kernel can write there: whole kernel tiles, of type A.
+func direct[A dtype.Float, S dtype.Storage](l *layout[A], dx []S, t, rows int, b block) (to []A, tokens, channels int) {
+	to, ok := any(dx[t*l.K+b.lo:]).([]A)
+	if !ok {
+		return nil, 0, 0
+	}
+	return to, rows / matmul.Rows * matmul.Rows, (b.hi - b.lo) / matmul.Strip * matmul.Strip
+}
+
+// store writes to dx what expand has left in the tile.
+func store[A dtype.Float, S dtype.Storage](l *layout[A], dx []S, tile []A, t, rows int, b block) {
+	_, tokens, channels := direct(l, dx, t, rows, b)
+	n := b.hi - b.lo
+	for i := range rows {
+		from := 0
+		if i < tokens {
+			from = channels
+		}
+		if from < n {
+			dtype.Narrow(dx[(t+i)*l.K+b.lo:][from:n], tile[i*l.stride:][from:n])
+		}
 	}
 }
