@@ -149,7 +149,6 @@ func TestBetweenBuiltIns(t *testing.T) {
 		build    func(x *gorgonia.Node, in gorgonia.Nodes) (gorgonia.Nodes, error)
 		machines []gradcheck.Machine
 	}{
-		{name: "Tanh", x: number("x", 2, n, channels), build: unary(gorgonia.Tanh)},
 		{name: "Square", x: number("x", 2, n, channels), build: unary(gorgonia.Square)},
 		{name: "Neg", x: number("x", 2, n, channels), build: unary(gorgonia.Neg)},
 		{name: "Add and HadamardProd of outputs", x: number("x", 2, n, channels), build: func(x *gorgonia.Node, in gorgonia.Nodes) (gorgonia.Nodes, error) {
@@ -208,6 +207,37 @@ func TestBetweenBuiltIns(t *testing.T) {
 				in = append(in, number("w", channels, channels), number("v", n, 2))
 			}
 			checkGradients(t, func(in gorgonia.Nodes) (gorgonia.Nodes, error) { return c.build(in[0], in[1:]) }, in, c.machines...)
+		})
+	}
+}
+
+// Tanh before and after every op: built-in operators write into operands that
+// nothing reads any more, and must not take those of a backward for such.
+func TestTanhAround(t *testing.T) {
+	tanh := func(nodes gorgonia.Nodes) (out gorgonia.Nodes, err error) {
+		for _, n := range nodes {
+			if n.Shape().TotalSize() > 1 { // LispMachine fails on the built-in Tanh of one number
+				if n, err = gorgonia.Tanh(n); err != nil {
+					return nil, err
+				}
+			}
+			out = append(out, n)
+		}
+		return out, nil
+	}
+	for _, c := range float64Cases(sizes{[]int{2}, 3, 4}, mhc.Liger) {
+		t.Run(c.name, func(t *testing.T) {
+			checkGradients(t, func(in gorgonia.Nodes) (gorgonia.Nodes, error) {
+				in, err := tanh(in)
+				if err != nil {
+					return nil, err
+				}
+				out, err := c.build(in)
+				if err != nil {
+					return nil, err
+				}
+				return tanh(out)
+			}, c.in)
 		})
 	}
 }

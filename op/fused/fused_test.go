@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -144,7 +145,29 @@ func TestApplyRefuses(t *testing.T) {
 		_, err := o.Apply(c.nodes...)
 		assert.EqualError(t, err, c.want)
 	}
+	a, err := o.Apply(in...)
+	require.NoError(t, err)
+	for _, i := range []int{-1, 1} {
+		_, err := a.Output(i)
+		assert.EqualError(t, err, fmt.Sprintf("Twice: output %d, want one of 1", i))
+	}
+	for want, change := range map[string]func(o *fused.Operator){
+		"Twice: has no Forward":                                     func(o *fused.Operator) { o.Forward = nil },
+		"Twice: has no Backward":                                    func(o *fused.Operator) { o.Backward = nil },
+		"Twice: BackwardInputs is [0 1], want indices of 1 inputs":  func(o *fused.Operator) { o.BackwardInputs = []int{0, 1} },
+		"Twice: BackwardOutputs is [-1], want indices of 1 outputs": func(o *fused.Operator) { o.BackwardOutputs = []int{-1} },
+		"Twice: x (input 0) is myFloat, which the built-in Add does not know: Sum is nil": func(o *fused.Operator) {
+			o.Inputs[0].Dtype = tensor.Dtype{Type: reflect.TypeFor[myFloat]()}
+		},
+	} {
+		o := scale(in[0])
+		change(o)
+		_, err := o.Apply(in...)
+		assert.EqualError(t, err, want)
+	}
 }
+
+type myFloat float64
 
 // A value bound to the node of an operator from outside is no bundle.
 func TestNoBundle(t *testing.T) {

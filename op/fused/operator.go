@@ -105,6 +105,9 @@ type Applied struct {
 // Apply applies the operator to nodes of one graph, in the order of Inputs. No
 // node is made until an output is asked for.
 func (o *Operator) Apply(inputs ...*gorgonia.Node) (*Applied, error) {
+	if err := o.validate(); err != nil {
+		return nil, fmt.Errorf("%s: %w", o.Name, err)
+	}
 	if len(inputs) != len(o.Inputs) {
 		return nil, fmt.Errorf("%s: got %d nodes, want %d", o.Name, len(inputs), len(o.Inputs))
 	}
@@ -126,8 +129,36 @@ func (o *Operator) Apply(inputs ...*gorgonia.Node) (*Applied, error) {
 	return &Applied{op: o, inputs: slices.Clone(inputs), outputs: make([]*gorgonia.Node, len(o.Outputs))}, nil
 }
 
+// validate returns an error that names the first fault of the description.
+func (o *Operator) validate() error {
+	switch {
+	case o.Forward == nil:
+		return errors.New("has no Forward")
+	case o.Backward == nil:
+		return errors.New("has no Backward")
+	}
+	outside := func(indices []int, n int) bool {
+		return slices.ContainsFunc(indices, func(i int) bool { return i < 0 || i >= n })
+	}
+	if outside(o.BackwardInputs, len(o.Inputs)) {
+		return fmt.Errorf("BackwardInputs is %v, want indices of %d inputs", o.BackwardInputs, len(o.Inputs))
+	}
+	if outside(o.BackwardOutputs, len(o.Outputs)) {
+		return fmt.Errorf("BackwardOutputs is %v, want indices of %d outputs", o.BackwardOutputs, len(o.Outputs))
+	}
+	for i, in := range o.Inputs {
+		if o.Sum == nil && !addable(in.Dtype) {
+			return fmt.Errorf("%s (input %d) is %v, which the built-in Add does not know: Sum is nil", in.Name, i, in.Dtype)
+		}
+	}
+	return nil
+}
+
 // Output returns the node of an output; the same one at each call.
 func (a *Applied) Output(i int) (_ *gorgonia.Node, err error) {
+	if i < 0 || i >= len(a.outputs) {
+		return nil, fmt.Errorf("%s: output %d, want one of %d", a.op.Name, i, len(a.outputs))
+	}
 	if a.bundle == nil {
 		if a.bundle, err = a.op.bundleNode(a.inputs); err != nil {
 			return nil, fmt.Errorf("%s: %w", a.op.Name, err)
@@ -142,7 +173,7 @@ func (a *Applied) Output(i int) (_ *gorgonia.Node, err error) {
 func (o *Operator) bundleNode(inputs gorgonia.Nodes) (*gorgonia.Node, error) {
 	nodes := slices.Clone(inputs)
 	for i, n := range nodes {
-		if o.Sum != nil && !addable(n.Dtype()) {
+		if !addable(n.Dtype()) {
 			var err error
 			if nodes[i], err = fork(n, o.Sum); err != nil {
 				return nil, err
