@@ -1,6 +1,8 @@
 package coeffs
 
 import (
+	"sync"
+
 	"github.com/mhc-go/mhc"
 	"github.com/mhc-go/mhc/dtype"
 	"github.com/mhc-go/mhc/internal/kernel/exp"
@@ -24,6 +26,16 @@ type block[A dtype.Float] struct {
 	zero []A
 
 	mix, logits, y []A // M numbers a token
+
+	// For the backward only: the gradient by the logits, zero where there is no
+	// upstream gradient; the upstream gradient of h_res; and sums over tokens.
+	g, dout  []A
+	sum, dot []float64
+}
+
+// newPool makes blocks for the goroutines of one call.
+func newPool[A dtype.Float](bias, alpha []A, cfg mhc.Config, backward bool) *sync.Pool {
+	return &sync.Pool{New: func() any { return newBlock(bias, alpha, cfg, backward) }}
 }
 
 func projection(cfg mhc.Config) normalize.Projection {
@@ -34,11 +46,16 @@ func projection(cfg mhc.Config) normalize.Projection {
 
 func newBlock[A dtype.Float](bias, alpha []A, cfg mhc.Config, backward bool) *block[A] {
 	n, m := cfg.Streams, cfg.Width()
+	size := m * lanes.Width
 	b := &block[A]{
 		n: n, m: m,
 		lanes: lanes.For[A](), exp: exp.For[A](), project: normalize.New[A](projection(cfg), backward),
 		scale: make([]A, m), shift: bias, gain: make([]A, 2*n), lift: make([]A, 2*n), zero: make([]A, m),
-		mix: make([]A, m*lanes.Width), logits: make([]A, m*lanes.Width), y: make([]A, m*lanes.Width),
+		mix: make([]A, size), logits: make([]A, size), y: make([]A, size),
+	}
+	if backward {
+		b.g, b.dout = make([]A, size), make([]A, n*n*lanes.Width)
+		b.sum, b.dot = make([]float64, size), make([]float64, size)
 	}
 	for j := range m {
 		b.scale[j] = alpha[group(j, n)]
@@ -87,31 +104,30 @@ func (b *block[A]) forward(out Outputs[A], lo, hi int) {
 func (b *block[A]) backward(dmix []A, up Upstream[A], mix []A, lo, hi int) []float64 {
 	n, split := b.n, 2*b.n*lanes.Width
 	half := split / 2
-	size := b.m * lanes.Width
-	g, dout := make([]A, size), make([]A, size-split)
-	sum, dot := make([]float64, size), make([]float64, size)
+	clear(b.sum)
+	clear(b.dot)
 	for t := lo; t < hi; t += lanes.Width {
 		rows := min(lanes.Width, hi-t)
 		b.load(mix[t*b.m:], rows)
 		if up.Pre != nil {
-			b.slope(g[:half], up.Pre[t*n:], b.logits[:half], b.gain[:n], rows)
+			b.slope(b.g[:half], up.Pre[t*n:], b.logits[:half], b.gain[:n], rows)
 		}
 		if up.Post != nil {
-			b.slope(g[half:split], up.Post[t*n:], b.logits[half:split], b.gain[n:], rows)
+			b.slope(b.g[half:split], up.Post[t*n:], b.logits[half:split], b.gain[n:], rows)
 		}
 		if up.Res != nil {
-			b.lanes.Pack(dout, up.Res[t*n*n:], rows, n*n)
-			b.project.Backward(g[split:], b.logits[split:], dout)
+			b.lanes.Pack(b.dout, up.Res[t*n*n:], rows, n*n)
+			b.project.Backward(b.g[split:], b.logits[split:], b.dout)
 		}
-		b.lanes.Accumulate(sum, dot, g, b.mix)
-		b.lanes.Affine(b.y, g, b.scale, b.zero)
+		b.lanes.Accumulate(b.sum, b.dot, b.g, b.mix)
+		b.lanes.Affine(b.y, b.g, b.scale, b.zero)
 		b.lanes.Unpack(dmix[t*b.m:], b.y, rows, b.m)
 	}
 	total := make([]float64, b.m+3)
 	for j := range b.m {
 		for l := j * lanes.Width; l < (j+1)*lanes.Width; l++ {
-			total[j] += sum[l]
-			total[b.m+group(j, n)] += dot[l]
+			total[j] += b.sum[l]
+			total[b.m+group(j, n)] += b.dot[l]
 		}
 	}
 	return total

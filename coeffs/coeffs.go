@@ -82,8 +82,11 @@ func Forward[S, P dtype.Storage, A dtype.Float](out Outputs[A], in Inputs[S, P, 
 
 // fromMix computes the coefficients from out.Mix.
 func fromMix[A dtype.Float](out Outputs[A], bias, alpha []A, tokens int, cfg mhc.Config) {
+	pool := newPool(bias, alpha, cfg, false)
 	parallel.Blocks(tokens, projection(cfg).Chunk(), func(_, lo, hi int) {
-		newBlock(bias, alpha, cfg, false).forward(out, lo, hi)
+		b := pool.Get().(*block[A])
+		defer pool.Put(b)
+		b.forward(out, lo, hi)
 	})
 }
 
@@ -112,10 +115,12 @@ func Backward[S, P dtype.Storage, A dtype.Float](grad Gradients[S, P, A], up Ups
 		return nil
 	}
 	dmix := make([]A, s.mix)
-	chunk := projection(cfg).Chunk()
+	pool, chunk := newPool(in.B, in.Alpha, cfg, true), projection(cfg).Chunk()
 	sums := make([][]float64, (tokens+chunk-1)/chunk)
 	parallel.Blocks(tokens, chunk, func(c, lo, hi int) {
-		sums[c] = newBlock(in.B, in.Alpha, cfg, true).backward(dmix, up, out.Mix, lo, hi)
+		b := pool.Get().(*block[A])
+		defer pool.Put(b)
+		sums[c] = b.backward(dmix, up, out.Mix, lo, hi)
 	})
 	total := make([]float64, s.m+3)
 	for _, sum := range sums {

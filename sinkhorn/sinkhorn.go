@@ -29,6 +29,7 @@ package sinkhorn
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/mhc-go/mhc/dtype"
 	"github.com/mhc-go/mhc/internal/kernel/lanes"
@@ -44,15 +45,16 @@ func Forward[T dtype.Float](out, logits []T, n int, cfg Config) error {
 	if err := check(n, cfg, len(logits), length{"out", len(out)}); err != nil {
 		return err
 	}
-	p, k, nn := projection(n, cfg), lanes.For[T](), n*n
+	p, nn := projection(n, cfg), n*n
+	pool := newPool[T](p, false)
 	parallel.Blocks(len(logits)/nn, p.Chunk(), func(_, lo, hi int) {
-		b := normalize.New[T](p, false)
-		a, y := make([]T, nn*lanes.Width), make([]T, nn*lanes.Width)
+		b := pool.Get().(*block[T])
+		defer pool.Put(b)
 		for t := lo; t < hi; t += lanes.Width {
 			rows := min(lanes.Width, hi-t)
-			k.Pack(a, logits[t*nn:], rows, nn)
-			b.Forward(y, a)
-			k.Unpack(out[t*nn:], y, rows, nn)
+			b.lanes.Pack(b.logits, logits[t*nn:], rows, nn)
+			b.project.Forward(b.result, b.logits)
+			b.lanes.Unpack(out[t*nn:], b.result, rows, nn)
 		}
 	})
 	return nil
@@ -68,19 +70,39 @@ func Backward[T dtype.Float](dlogits, logits, dout []T, n int, cfg Config) error
 	if err := check(n, cfg, len(logits), length{"dlogits", len(dlogits)}, length{"dout", len(dout)}); err != nil {
 		return err
 	}
-	p, k, nn := projection(n, cfg), lanes.For[T](), n*n
+	p, nn := projection(n, cfg), n*n
+	pool := newPool[T](p, true)
 	parallel.Blocks(len(logits)/nn, p.Chunk(), func(_, lo, hi int) {
-		b := normalize.New[T](p, true)
-		a, dy, g := make([]T, nn*lanes.Width), make([]T, nn*lanes.Width), make([]T, nn*lanes.Width)
+		b := pool.Get().(*block[T])
+		defer pool.Put(b)
 		for t := lo; t < hi; t += lanes.Width {
 			rows := min(lanes.Width, hi-t)
-			k.Pack(a, logits[t*nn:], rows, nn)
-			k.Pack(dy, dout[t*nn:], rows, nn)
-			b.Backward(g, a, dy)
-			k.Unpack(dlogits[t*nn:], g, rows, nn)
+			b.lanes.Pack(b.logits, logits[t*nn:], rows, nn)
+			b.lanes.Pack(b.dout, dout[t*nn:], rows, nn)
+			b.project.Backward(b.result, b.logits, b.dout)
+			b.lanes.Unpack(dlogits[t*nn:], b.result, rows, nn)
 		}
 	})
 	return nil
+}
+
+// block is the memory for one block of matrices.
+type block[T dtype.Float] struct {
+	lanes                *lanes.Kernels[T]
+	project              *normalize.Block[T]
+	logits, dout, result []T
+}
+
+// newPool makes blocks for the goroutines of one call.
+func newPool[T dtype.Float](p normalize.Projection, backward bool) *sync.Pool {
+	return &sync.Pool{New: func() any {
+		size := p.N * p.N * lanes.Width
+		b := &block[T]{lanes: lanes.For[T](), project: normalize.New[T](p, backward), logits: make([]T, size), result: make([]T, size)}
+		if backward {
+			b.dout = make([]T, size)
+		}
+		return b
+	}}
 }
 
 func projection(n int, cfg Config) normalize.Projection {

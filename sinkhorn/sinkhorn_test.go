@@ -98,6 +98,13 @@ func (e example[T]) require(t *testing.T, bound, gradBound float64) {
 	require.LessOrEqual(t, relative(grad, e.wantGra), gradBound, "%s: gradient of %v", name(e.n, e.cfg), e.logits)
 }
 
+func requireAll[T dtype.Float](t *testing.T, examples []example[T], bound, gradBound float64) {
+	t.Helper()
+	for _, e := range examples {
+		e.require(t, bound, gradBound)
+	}
+}
+
 func TestReference(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	var single []example[float32]
@@ -116,12 +123,8 @@ func TestReference(t *testing.T) {
 		single = append(single, newExample(normal[float32](rng, 33*33, 1), 33, cfg), newExample(normal[float32](rng, 64*64, 1), 64, cfg))
 	}
 	tiertest.Each(t, func(t *testing.T) {
-		for _, e := range single {
-			e.require(t, 1e-6, 2e-6)
-		}
-		for _, e := range double {
-			e.require(t, 1e-14, 1e-13)
-		}
+		requireAll(t, single, 1e-6, 2e-6)
+		requireAll(t, double, 1e-14, 1e-13)
 	})
 }
 
@@ -141,12 +144,8 @@ func TestLargeLogits(t *testing.T) {
 		}
 	}
 	tiertest.Each(t, func(t *testing.T) {
-		for _, e := range single {
-			e.require(t, 1e-6, 1e-4)
-		}
-		for _, e := range double {
-			e.require(t, 1e-12, 1e-6)
-		}
+		requireAll(t, single, 1e-6, 1e-4)
+		requireAll(t, double, 1e-12, 1e-6)
 	})
 }
 
