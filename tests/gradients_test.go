@@ -134,6 +134,15 @@ func checkCoeffs(t *testing.T, cfg mhc.Config, channels, used int) {
 	}
 }
 
+// Tokens of zeros, where the root mean square is that of the eps alone.
+func TestZeroTokenGradients(t *testing.T) {
+	cfg := mhc.Liger.Config(3)
+	x := normal("x", 0, tokens, 3, 4)
+	gradcheck.Test(t, of(func(in gorgonia.Nodes) (*gorgonia.Node, error) {
+		return op.MatMulRMS(in[0], in[1], op.MatMulRMSConfig{RMSEps: cfg.RMSEps})
+	}), []gradcheck.Input{x, normal("phi", 1, 12, 5)}, gradcheck.Config{Step: 1e-8, Elements: true})
+}
+
 func TestSinkhornGradients(t *testing.T) {
 	for _, start := range []sinkhorn.Start{sinkhorn.RowSoftmax, sinkhorn.Exp} {
 		for _, end := range []sinkhorn.Axis{sinkhorn.Columns, sinkhorn.Rows} {
