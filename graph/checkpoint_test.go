@@ -3,12 +3,10 @@ package graph
 import (
 	"context"
 	"encoding"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -55,6 +53,7 @@ func assertSameCheckpoint(t *testing.T, want, got *Checkpoint) {
 	assertSameState(t, want.Weights, got.Weights)
 	assertSameState(t, want.Solver.Tensors, got.Solver.Tensors)
 	assert.Equal(t, want.Solver.Steps, got.Solver.Steps)
+	assert.Equal(t, want.Solver.Kind, got.Solver.Kind)
 	assert.Equal(t, want.Step, got.Step)
 	assert.Equal(t, want.RNG, got.RNG)
 	assert.Equal(t, want.Settings, got.Settings)
@@ -151,7 +150,7 @@ func TestVanillaSolverResumes(t *testing.T) {
 
 	adamw := newRun(t, tensor.Float64, WithCheckpoint(path, 0))
 	require.NoError(t, adamw.train(t.Context(), 4))
-	assert.ErrorContains(t, second.Resume(path), "the checkpoint has the state of another solver: *gorgonia.VanillaSolver takes none")
+	assert.ErrorContains(t, second.Resume(path), "the checkpoint's solver is *graph.AdamW, want *gorgonia.VanillaSolver")
 }
 
 // Cut off at every KiB, and at the ends, a checkpoint is refused and the trainer
@@ -204,6 +203,7 @@ func TestResumeFromForeignCheckpoint(t *testing.T) {
 		{`its format is "", want "mhc-checkpoint-1"`, func(_ State, m map[string]string) { delete(m, "format") }},
 		{`step is "", want a number of 0 or more`, func(_ State, m map[string]string) { delete(m, "step") }},
 		{`step is "-1"`, func(_ State, m map[string]string) { m["step"] = "-1" }},
+		{"the checkpoint's solver is *gorgonia.VanillaSolver, want *graph.AdamW", func(_ State, m map[string]string) { m["solver"] = "*gorgonia.VanillaSolver" }},
 		{`solver_steps is "x"`, func(_ State, m map[string]string) { m["solver_steps"] = "x" }},
 		{"rng: encoding/hex", func(_ State, m map[string]string) { m["rng"] = "zz" }},
 		{"the RNG's state: invalid PCG encoding", func(_ State, m map[string]string) { m["rng"] = "00" }},
@@ -282,27 +282,4 @@ func TestRunEndsWhereACheckpointCannotBeWritten(t *testing.T) {
 func TestCheckpointRefusesReservedNames(t *testing.T) {
 	c := &Checkpoint{Weights: State{"solver/x": tensor.New(tensor.WithBacking([]float32{1, 2}))}}
 	assert.EqualError(t, c.Write(filepath.Join(t.TempDir(), "x")), "graph: a weight cannot be named solver/x: solver/ is for the solver's state")
-}
-
-func TestWeights(t *testing.T) {
-	m := newTiny(t, mhc.Liger, tensor.Float32, 1)
-	saved, err := SaveWeights(m.params)
-	require.NoError(t, err)
-	want := m.weights(t)
-	assert.Equal(t, slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(saved)))
-
-	other := newTiny(t, mhc.Liger, tensor.Float32, 2)
-	assert.NotEqual(t, want, other.weights(t))
-	require.NoError(t, LoadWeights(other.params, saved))
-	assert.Equal(t, want, other.weights(t))
-	// A copy, both ways.
-	saved["scale"].Float32s()[0] = 99
-	assert.Equal(t, want, other.weights(t))
-	assert.Equal(t, want, m.weights(t))
-
-	_, err = SaveWeights(append(m.params, m.params[0]))
-	assert.ErrorContains(t, err, "graph: two parameters are named w.0")
-	_, err = SaveWeights(gorgonia.Nodes{m.x})
-	assert.ErrorContains(t, err, "graph: x has no value")
-	assert.True(t, strings.HasPrefix(m.params[0].Name(), "w."))
 }

@@ -273,8 +273,9 @@ func TestTrainerPassesErrorsOn(t *testing.T) {
 	}{
 		{nil, "graph: batches is nil"},
 		{func(int) (Batch, error) { return Batch{}, broken }, "graph: step 3: batch: broken"},
-		{with("z", gorgonia.NewF64(1)), "graph: step 3: the graph has no input z"},
+		{with("z", gorgonia.NewF64(1)), "graph: step 3: the graph has 0 inputs named z, want one"},
 		{with("x", nil), "graph: step 3: input x is nil"},
+		{with("x", (*tensor.Dense)(nil)), "graph: step 3: input x: runtime error: invalid memory address"},
 		{with("x", dense(nil, tensor.Float64, 2, 2)), "graph: step 3: input x: Node's expected shape is (6, 5). Got (2, 2) instead"},
 		{with("x", dense(nil, tensor.Float32, 6, 5)), "graph: step 3: input x: Unable to let x be"},
 	} {
@@ -285,6 +286,12 @@ func TestTrainerPassesErrorsOn(t *testing.T) {
 	// Gorgonia's own AdamW takes every parameter for a tensor.
 	tr = newTestTrainer(t, m, WithSolver(gorgonia.NewAdamW()))
 	assert.ErrorContains(t, tr.Run(t.Context(), 1, good), "graph: step 1: solver: *gorgonia.AdamW panicked: interface conversion")
+
+	// Two inputs of one name, which Gorgonia tells apart by their shapes.
+	twice := newTiny(t, mhc.Liger, tensor.Float64, 1)
+	gorgonia.NewVector(twice.g, tensor.Float64, gorgonia.WithName("x"), gorgonia.WithShape(3))
+	tr = newTestTrainer(t, twice)
+	assert.ErrorContains(t, tr.Run(t.Context(), 1, twice.numbered(5)), "graph: step 1: the graph has 2 inputs named x, want one")
 
 	// An input that no batch has set.
 	fresh := newTiny(t, mhc.Liger, tensor.Float64, 1)
