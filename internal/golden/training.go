@@ -138,6 +138,7 @@ func (r *run) newModel() (*model, error) {
 		}
 	}
 
+	width := n * cfg.Channels
 	m := &model{graph: gorgonia.NewGraph()}
 	ids, err := r.oneHot(m.graph, "input_ids", vocab)
 	if err != nil {
@@ -147,7 +148,7 @@ func (r *run) newModel() (*model, error) {
 	if err != nil {
 		return nil, err
 	}
-	embed, err := r.parameter(m, "embed")
+	embed, err := r.parameter(m, "embed", vocab, width)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +156,7 @@ func (r *run) newModel() (*model, error) {
 	if err != nil {
 		return nil, err
 	}
-	tokens, width := ids.Shape()[0], n*cfg.Channels
+	tokens := ids.Shape()[0]
 	if x, err = gorgonia.Reshape(x, tensor.Shape{tokens, n, cfg.Channels}); err != nil {
 		return nil, err
 	}
@@ -168,7 +169,7 @@ func (r *run) newModel() (*model, error) {
 		if err := r.fill(layer.Learnables()); err != nil {
 			return nil, err
 		}
-		w, err := r.parameter(m, name+".w")
+		w, err := r.parameter(m, name+".w", cfg.Channels, cfg.Channels)
 		if err != nil {
 			return nil, err
 		}
@@ -186,7 +187,7 @@ func (r *run) newModel() (*model, error) {
 	if x, err = gorgonia.Reshape(x, tensor.Shape{tokens, width}); err != nil {
 		return nil, err
 	}
-	head, err := r.parameter(m, "head")
+	head, err := r.parameter(m, "head", width, vocab)
 	if err != nil {
 		return nil, err
 	}
@@ -248,12 +249,15 @@ func (r *run) oneHot(g *gorgonia.ExprGraph, name string, vocab int) (*gorgonia.N
 }
 
 // parameter adds a parameter of the file to the model.
-func (r *run) parameter(m *model, name string) (*gorgonia.Node, error) {
+func (r *run) parameter(m *model, name string, shape ...int) (*gorgonia.Node, error) {
 	v, err := r.initial(name)
 	if err != nil {
 		return nil, err
 	}
-	n := r.node(m.graph, name, v, r.file.tensors["param."+name].Shape()...)
+	if got := r.file.tensors["param."+name].Shape(); !got.Eq(tensor.Shape(shape)) {
+		return nil, fmt.Errorf("tensor param.%s has shape %v, want %v", name, got, tensor.Shape(shape))
+	}
+	n := r.node(m.graph, name, v, shape...)
 	m.params = append(m.params, n)
 	return n, nil
 }
