@@ -24,16 +24,8 @@ func (infoCommand) Run(std streams) error {
 		fmt.Fprintf(table, "%s\t%s\n", module, build.modules[module])
 	}
 	fmt.Fprintf(table, "kernels\t%v in use, %v available (%s=go, avx2 or avx512 lowers it)\n", tier.Active, tier.Available(), tier.Variable)
-	for _, name := range device.Names() {
-		dev, err := device.Open(name)
-		if err != nil {
-			fmt.Fprintf(table, "device %s\tnot available: %v\n", name, err)
-			continue
-		}
-		fmt.Fprintf(table, "device %s\t%s\n", name, dev.Description)
-		if err := dev.Close(); err != nil {
-			return err
-		}
+	for _, line := range device.List() {
+		fmt.Fprintf(table, "device %s\t%s\n", line[0], line[1])
 	}
 	return table.Flush()
 }

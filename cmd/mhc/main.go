@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -53,7 +54,7 @@ func run(args []string, stdout, stderr io.Writer) (status int) {
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.Vars{"devices": joined(device.Names()), "operators": joined(bench.Names())},
+		kong.Vars{"devices": device.Usage, "operators": strings.Join(bench.Names(), ",")},
 	)
 	if err != nil {
 		panic(err) // the commands' tags are wrong

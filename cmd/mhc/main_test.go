@@ -42,7 +42,7 @@ func TestArgumentsThatCannotBeUsed(t *testing.T) {
 		"unexpected argument frobnicate":        {"frobnicate"},
 		`expected "<path> ..."`:                 {"verify"},
 		`--vm must be one of "tape","lisp"`:     {"verify", "-vm", "both2", goldenDir},
-		`--device must be one of "cpu"`:         {"verify", "-device", "tpu", goldenDir},
+		`device "tpu", want cpu, cuda`:          {"verify", "-device", "tpu", goldenDir},
 		"nowhere: no such file":                 {"verify", "nowhere"},
 		"no *.safetensors files in this folder": {"verify", "."},
 	} {
@@ -126,4 +126,5 @@ func TestInfo(t *testing.T) {
 	assert.Regexp(t, `(?m)^go +go1\.`, out)
 	assert.Regexp(t, `(?m)^kernels +(go|avx2|avx512) in use, (go|avx2|avx512) available`, out)
 	assert.Regexp(t, `(?m)^device cpu +\S+`, out)
+	assert.Regexp(t, `(?m)^device cuda +(\d: |none: cuda: )`, out)
 }

@@ -14,7 +14,7 @@ import (
 type verifyCommand struct {
 	Paths  []string `arg:"" name:"path" help:"Files of reference values (safetensors), or folders of them."`
 	VM     string   `name:"vm" enum:"tape,lisp,both" default:"both" help:"Gorgonia machine: tape, lisp or both."`
-	Device string   `enum:"${devices}" default:"cpu" help:"Where the operators run: ${devices}."`
+	Device string   `default:"cpu" help:"Where the operators run: ${devices}."`
 	Stored bool     `help:"Only run a file in the dtype in which it is stored, not also widened to float64."`
 	JSON   bool     `name:"json" help:"Write JSON lines instead of a table."`
 }
@@ -88,5 +88,3 @@ func (c *verifyCommand) Run(std streams) error {
 	}
 	return nil
 }
-
-func joined(names []string) string { return strings.Join(names, ",") }

@@ -6,20 +6,21 @@ import (
 	"os"
 	"runtime"
 	"strings"
-	"time"
 
 	"github.com/mhc-go/mhc/internal/tier"
 )
 
-func openCPU() (*Device, error) {
-	return &Device{
-		Description: fmt.Sprintf("%s, %d threads, %v kernels", model(), runtime.GOMAXPROCS(0), tier.Active),
-		time: func(f func() error) (time.Duration, error) {
-			start := time.Now()
-			err := f()
-			return time.Since(start), err
-		},
-	}, nil
+func openCPU(index int) (*Device, error) {
+	if index != 0 {
+		return nil, fmt.Errorf("device cpu:%d, want cpu", index)
+	}
+	return &Device{Description: describeCPU(), time: wallClock}, nil
+}
+
+func listCPU() ([]string, error) { return []string{describeCPU()}, nil }
+
+func describeCPU() string {
+	return fmt.Sprintf("%s, %d threads, %v kernels", model(), runtime.GOMAXPROCS(0), tier.Active)
 }
 
 // model is the name that the operating system has for the CPU, or its

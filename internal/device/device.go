@@ -4,12 +4,16 @@ package device
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
+
+// Usage is what a flag's help says of the names that Open takes.
+const Usage = "cpu, cuda, or cuda:1 for another than the first GPU"
 
 // Device is where the ops of a graph run.
 type Device struct {
@@ -24,36 +28,58 @@ type Device struct {
 	close func() error
 }
 
-// devices lists every device that a name can stand for, the default first.
-var devices = []struct {
+// kind is a kind of devices.
+type kind struct {
 	name string
-	open func() (*Device, error)
-}{
-	{"cpu", openCPU},
+	open func(index int) (*Device, error)
+	list func() ([]string, error) // descriptions, by index
 }
 
-// Names are the names that Open knows.
-func Names() []string {
-	names := make([]string, len(devices))
-	for i, d := range devices {
-		names[i] = d.name
-	}
-	return names
+var kinds = []kind{
+	{"cpu", openCPU, listCPU},
+	{"cuda", openCUDA, listCUDA},
 }
 
-// Open makes a device ready. The error says why where there is none.
+// Open makes a device ready: the kind's first, or with :INDEX another. The error
+// says why where there is none.
 func Open(name string) (*Device, error) {
-	for _, d := range devices {
-		if d.name == name {
-			dev, err := d.open()
-			if err != nil {
-				return nil, fmt.Errorf("device %s: %w", name, err)
-			}
-			dev.Name = name
-			return dev, nil
+	kindName, suffix, given := strings.Cut(name, ":")
+	index := 0
+	if given {
+		var err error
+		if index, err = strconv.Atoi(suffix); err != nil {
+			return nil, fmt.Errorf("device %q, want %s", name, Usage)
 		}
 	}
-	return nil, fmt.Errorf("device %q, want one of %s", name, strings.Join(Names(), ", "))
+	for _, k := range kinds {
+		if k.name == kindName {
+			d, err := k.open(index)
+			if err != nil {
+				return nil, err
+			}
+			d.Name = name
+			return d, nil
+		}
+	}
+	return nil, fmt.Errorf("device %q, want %s", name, Usage)
+}
+
+// List describes every device by name. Where a kind has none, the line says why.
+func List() (lines [][2]string) {
+	for _, k := range kinds {
+		all, err := k.list()
+		if err != nil {
+			lines = append(lines, [2]string{k.name, "none: " + err.Error()})
+		}
+		for i, description := range all {
+			name := k.name
+			if i > 0 {
+				name += ":" + strconv.Itoa(i)
+			}
+			lines = append(lines, [2]string{name, description})
+		}
+	}
+	return lines
 }
 
 // Options are the options of a machine that runs on d.
@@ -64,7 +90,7 @@ func (d *Device) Options() []gorgonia.VMOpt {
 	return []gorgonia.VMOpt{gorgonia.WithEngine(d.Engine)}
 }
 
-// Time runs f and returns how long the device took, by the device's own clock.
+// Time runs f and returns how long it took on the device.
 func (d *Device) Time(f func() error) (time.Duration, error) { return d.time(f) }
 
 // Close gives back what Open took.
@@ -73,4 +99,10 @@ func (d *Device) Close() error {
 		return nil
 	}
 	return d.close()
+}
+
+func wallClock(f func() error) (time.Duration, error) {
+	start := time.Now()
+	err := f()
+	return time.Since(start), err
 }

@@ -17,6 +17,7 @@ func TestCPU(t *testing.T) {
 	assert.Equal(t, "cpu", d.Name)
 	assert.Regexp(t, `.+, \d+ threads, (go|avx2|avx512) kernels`, d.Description)
 	assert.Empty(t, d.Options())
+	assert.Equal(t, [2]string{"cpu", d.Description}, device.List()[0])
 
 	took, err := d.Time(func() error { time.Sleep(2 * time.Millisecond); return nil })
 	require.NoError(t, err)
@@ -26,8 +27,30 @@ func TestCPU(t *testing.T) {
 	assert.NoError(t, d.Close())
 }
 
-func TestUnknownDevice(t *testing.T) {
-	assert.Equal(t, "cpu", device.Names()[0])
-	_, err := device.Open("tpu")
-	assert.ErrorContains(t, err, `device "tpu", want one of cpu`)
+// A GPU, or the reason why there is none.
+func TestCUDA(t *testing.T) {
+	line := device.List()[1]
+	assert.Equal(t, "cuda", line[0])
+	d, err := device.Open("cuda")
+	if err != nil {
+		assert.ErrorContains(t, err, "cuda: ")
+		assert.Contains(t, line[1], "cuda: ")
+		return
+	}
+	assert.Equal(t, "cuda", d.Name)
+	assert.Contains(t, d.Description, "sm_")
+	assert.Equal(t, line[1], d.Description)
+	assert.Len(t, d.Options(), 1)
+	assert.NoError(t, d.Close())
+}
+
+func TestUnknownDevices(t *testing.T) {
+	for _, name := range []string{"", "tpu", "cpu:x", "tpu:0", "cuda:"} {
+		_, err := device.Open(name)
+		assert.EqualError(t, err, `device "`+name+`", want cpu, cuda, or cuda:1 for another than the first GPU`)
+	}
+	_, err := device.Open("cpu:1")
+	assert.EqualError(t, err, "device cpu:1, want cpu")
+	_, err = device.Open("cuda:-1")
+	assert.ErrorContains(t, err, "cuda: ")
 }

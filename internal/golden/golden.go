@@ -141,7 +141,7 @@ func (r *run) bounds() bounds {
 	switch {
 	case r.dtype == tensor.Float64:
 		return bounds{1e-12, 1e-12, 1e-12, 1e-12}
-	case r.device.Name == "cpu":
+	case r.device.Engine == nil:
 		return bounds{2e-6, 1e-5, 1e-5, 1e-5}
 	case r.dtype == op.BFloat16 || r.dtype == op.Float16:
 		return bounds{1e-5, 1e-5, 1e-4, 1e-4}

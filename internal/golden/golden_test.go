@@ -120,7 +120,7 @@ func TestRounding(t *testing.T) {
 }
 
 func TestBounds(t *testing.T) {
-	cpu, gpu := &device.Device{Name: "cpu"}, &device.Device{Name: "cuda"}
+	cpu, gpu := &device.Device{}, &device.Device{Engine: tensor.StdEng{}}
 	for _, c := range []struct {
 		run  run
 		want bounds
