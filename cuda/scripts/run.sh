@@ -1,0 +1,57 @@
+#!/bin/sh
+# Runs the bundle's tests and bench on a machine with a GPU, and collects what they print.
+#
+#	run.sh RESULTS [STEP...]
+#
+# Steps, by default all, in this order: info, purego, cu (the tests under either binding), verify (golden values), bench,
+# memcheck, racecheck, initcheck (compute-sanitizer on a reduced run of the tests). Each writes RESULTS/STEP.log and a line
+# to RESULTS/summary.txt; the exit status is that of the worst.
+set -u
+cd "$(dirname "$0")"
+results=$1
+shift
+[ $# -gt 0 ] || set -- info purego cu verify bench memcheck racecheck initcheck
+mkdir -p "$results"
+for f in *.gz; do
+	[ -e "${f%.gz}" ] || gunzip -k "$f"
+done
+export MHC_REQUIRE_GPU=1
+worst=0
+
+step() {
+	name=$1
+	shift
+	start=$(date +%s)
+	"$@" >"$results/$name.log" 2>&1
+	status=$?
+	[ $status -gt $worst ] && worst=$status
+	passed=$(grep -c -- '--- PASS' "$results/$name.log")
+	failed=$(grep -c -- '--- FAIL' "$results/$name.log")
+	echo "$name: status $status, $passed passed, $failed failed, $(($(date +%s) - start)) s" | tee -a "$results/summary.txt"
+	[ $status -eq 0 ] || tail -n "${TAIL:-40}" "$results/$name.log"
+}
+
+sanitize() {
+	tool=$1
+	shift
+	timeout "${SANITIZER_SECONDS:-120}" compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 "$@" \
+		./cuda-purego.test -test.short -test.v -test.run "${SANITIZER_TESTS:-TestConformanceOfTheGPU}"
+}
+
+for s in "$@"; do
+	case $s in
+	info) step info ./mhc info ;;
+	purego) step purego ./cuda-purego.test -test.v -test.timeout 300s ;;
+	cu) step cu ./cuda-cu.test -test.v -test.timeout 300s ;;
+	verify) step verify ./mhc verify -device cuda golden ;;
+	bench) step bench ./mhc bench -device cuda ;;
+	memcheck) step memcheck sanitize memcheck --leak-check no ;;
+	racecheck) step racecheck sanitize racecheck ;;
+	initcheck) step initcheck sanitize initcheck ;;
+	*)
+		echo "run.sh: step $s, want info, purego, cu, verify, bench, memcheck, racecheck or initcheck" >&2
+		exit 2
+		;;
+	esac
+done
+exit $worst
