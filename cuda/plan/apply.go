@@ -336,15 +336,16 @@ func (o *SinkhornForward) Launches(lim Limits, _ Ptr) ([]Launch, error) {
 	a.ptr(o.A, o.Out)
 	a.int(o.Batch, n, int64(o.Sinkhorn.Start), o.Sinkhorn.steps())
 	a.float(o.Sinkhorn.Eps)
-	if n == 4 && aligned16(o.A, o.Out) {
-		return one(Launch{Name: "mhc_sinkhorn_fwd_n4", Grid: Dim{uint32(min(ceil(o.Batch, 128), int64(lim.SMs)*16)), 1, 1}, Block: Dim{128, 1, 1}, Args: a})
+	if n < 4 || n == 4 && aligned16(o.A, o.Out) {
+		return one(Launch{Name: fmt.Sprintf("mhc_sinkhorn_fwd_n%d", n), Grid: Dim{uint32(min(ceil(o.Batch, 128), int64(lim.SMs)*16)), 1, 1}, Block: Dim{128, 1, 1}, Args: a})
 	}
-	warps := int64(4)
+	threads := int64(128)
 	if n > 32 {
-		warps = 2
+		threads = 64
 	}
-	return one(Launch{Name: "mhc_sinkhorn_fwd", Grid: Dim{uint32(min(ceil(o.Batch, warps), int64(lim.SMs)*16)), 1, 1},
-		Block: Dim{uint32(32 * warps), 1, 1}, Shared: uint32(warps * n * (n | 1) * 4), Args: a})
+	groups := threads / groupLanes(n)
+	return one(Launch{Name: "mhc_sinkhorn_fwd", Grid: Dim{uint32(min(ceil(o.Batch, groups), int64(lim.SMs)*16)), 1, 1},
+		Block: Dim{uint32(threads), 1, 1}, Shared: uint32(groups * n * (n | 1) * 4), Args: a})
 }
 
 // SinkhornBackward
@@ -352,18 +353,19 @@ func (o *SinkhornForward) Launches(lim Limits, _ Ptr) ([]Launch, error) {
 // Check reports the first size or setting that is wrong.
 func (o *SinkhornBackward) Check() error { return checkSinkhorn(o.Batch, o.N, o.Sinkhorn) }
 
-type sinkhornShape struct{ blocks, warps, shared, hist int64 }
+type sinkhornShape struct{ blocks, threads, shared, hist int64 }
 
 func (o *SinkhornBackward) shape(lim Limits) sinkhornShape {
 	n := int64(o.N)
 	steps := o.Sinkhorn.steps()
-	s := sinkhornShape{warps: 4}
+	s := sinkhornShape{threads: 128}
 	if n > 32 {
-		s.warps = 1
+		s.threads = 32
 	}
-	s.blocks = min(ceil(o.Batch, s.warps), int64(lim.SMs)*16)
-	s.shared = s.warps * 3 * n * (n | 1) * 4
-	hist := s.warps * steps * n * 4
+	groups := s.threads / groupLanes(n)
+	s.blocks = min(ceil(o.Batch, groups), int64(lim.SMs)*16)
+	s.shared = groups * 3 * n * (n | 1) * 4
+	hist := groups * steps * n * 4
 	if s.shared+hist <= 96<<10 {
 		s.shared += hist
 	} else {
@@ -373,7 +375,7 @@ func (o *SinkhornBackward) shape(lim Limits) sinkhornShape {
 }
 
 func (o *SinkhornBackward) fastShape(lim Limits) sinkhornShape {
-	s := sinkhornShape{warps: 1, blocks: min(ceil(o.Batch, 32), int64(lim.SMs)*16)}
+	s := sinkhornShape{threads: 32, blocks: min(ceil(o.Batch, 32), int64(lim.SMs)*16)}
 	hist := (o.Sinkhorn.steps()*4 + 16) * 4 * 32
 	if hist <= maxHistShared {
 		s.shared = hist
@@ -389,7 +391,7 @@ func (o *SinkhornBackward) Workspace(lim Limits) (int64, error) {
 		return 0, err
 	}
 	b := o.shape(lim).hist
-	if o.N == 4 {
+	if o.N <= 4 {
 		b = max(b, o.fastShape(lim).hist)
 	}
 	return b, nil
@@ -404,8 +406,8 @@ func (o *SinkhornBackward) Launches(lim Limits, ws Ptr) ([]Launch, error) {
 		return nil, err
 	}
 	name, s := "mhc_sinkhorn_bwd", o.shape(lim)
-	if o.N == 4 && aligned16(o.A, o.G, o.DA) {
-		name, s = "mhc_sinkhorn_bwd_n4", o.fastShape(lim)
+	if o.N < 4 || o.N == 4 && aligned16(o.A, o.G, o.DA) {
+		name, s = fmt.Sprintf("mhc_sinkhorn_bwd_n%d", o.N), o.fastShape(lim)
 	}
 	if s.hist == 0 {
 		ws = 0
@@ -416,7 +418,7 @@ func (o *SinkhornBackward) Launches(lim Limits, ws Ptr) ([]Launch, error) {
 	a.ptr(o.A, o.G, o.DA, ws)
 	a.int(o.Batch, int64(o.N), int64(o.Sinkhorn.Start), o.Sinkhorn.steps())
 	a.float(o.Sinkhorn.Eps)
-	return one(Launch{Name: name, Grid: Dim{uint32(s.blocks), 1, 1}, Block: Dim{uint32(32 * s.warps), 1, 1}, Shared: uint32(s.shared), Args: a})
+	return one(Launch{Name: name, Grid: Dim{uint32(s.blocks), 1, 1}, Block: Dim{uint32(s.threads), 1, 1}, Shared: uint32(s.shared), Args: a})
 }
 
 // Cast

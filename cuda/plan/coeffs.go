@@ -130,11 +130,14 @@ func (s mixShape) strides() (int64, int64) {
 
 func (s mixShape) rowsAligned() bool { return s.k*s.xt.Size()%16 == 0 }
 
-// parts is the number of bfloat16 parts that hold an element of phi in the forward: the second one is not needed where phi
-// is bfloat16.
+// parts is the number of bfloat16 parts that hold an element of phi in the forward: one where phi is bfloat16, three where x is
+// float32.
 func (s mixShape) parts() int64 {
-	if s.pt == BFloat16 {
+	switch {
+	case s.pt == BFloat16:
 		return 1
+	case s.xt == Float32:
+		return 3
 	}
 	return 2
 }
@@ -187,10 +190,11 @@ func (s mixShape) forward(lim Limits) forwardSplit {
 	}
 }
 
-// tileTokens is the number of tokens that a warp of the backward handles at a time.
+// A warp of the backward handles tileTokens tokens at a time, 2 KB of x, with backwardDepth such tiles on their way or in use.
 const (
 	tileTokens    = 16
 	backwardWarps = 12
+	backwardDepth = 4
 )
 
 // zRow is the number of bytes of a row of z: high and low bfloat16 parts of a chunk of columns, c, and padding that makes
@@ -207,6 +211,7 @@ type backwardSplit struct {
 	splits        int64 // blocks along the tokens
 	splitTokens   int64
 	stageTiles    int64 // tiles of a warp between two barriers
+	shared        int64 // bytes: a ring of tiles a warp and the stages of z, or the sums of all warps
 }
 
 func (s mixShape) backward(lim Limits) backwardSplit {
@@ -239,13 +244,21 @@ func (s mixShape) backward(lim Limits) backwardSplit {
 			}
 		}
 	}
-	b.stageTiles = max(192/(b.tokenWarps*tileTokens), 1)
+	// Barriers are rare, and no fewer than backwardDepth - 1 tiles apart: otherwise they would drain the rings.
+	tilesOfWarp := ceil(ceil(min(s.n, b.splitTokens), tileTokens), b.tokenWarps)
+	b.stageTiles = max(192/(b.tokenWarps*tileTokens), backwardDepth-1)
+	for b.stageTiles = min(b.stageTiles, max(tilesOfWarp, 1)); ; b.stageTiles-- {
+		buffers := int64(2)
+		if b.stageTiles >= tilesOfWarp {
+			buffers = 1
+		}
+		b.shared = backwardWarps*backwardDepth*2048 + buffers*b.stageTiles*b.tokenWarps*tileTokens*zRow(b.width)
+		if b.stageTiles == 1 || b.shared <= int64(lim.SharedPerBlock)-1024 {
+			break
+		}
+	}
+	b.shared = max(b.shared, backwardWarps*b.warpColumns*(b.width+2)*4)
 	return b
-}
-
-func (b backwardSplit) shared() int64 {
-	z := 2 * b.stageTiles * b.tokenWarps * tileTokens * zRow(b.width)
-	return max(z, int64(backwardWarps)*b.warpColumns*(b.width+2)*4)
 }
 
 // gradBlock is the shape of the kernel that turns upstream gradients into z.
@@ -259,10 +272,10 @@ type gradBlock struct {
 
 const maxHistShared = 64 << 10
 
-func gradShape(lim Limits, tokens, streams, steps int64, fast bool) gradBlock {
+func gradShape(lim Limits, s mixShape, mode, streams, steps int64, fast bool) gradBlock {
 	if fast {
-		g := gradBlock{name: "mhc_grad_logits_n4", threads: 32}
-		g.blocks = min(max(ceil(tokens, 32), 1), int64(lim.SMs)*8)
+		g := gradBlock{name: fmt.Sprintf("mhc_grad_logits_n%d", streams), threads: 32}
+		g.blocks = min(max(ceil(s.n, 32), 1), int64(lim.SMs)*8)
 		hist := (steps*4 + 16) * 4 * 32
 		g.shared = 32 * 28 * 4
 		if g.shared+hist <= maxHistShared {
@@ -273,18 +286,35 @@ func gradShape(lim Limits, tokens, streams, steps int64, fast bool) gradBlock {
 		return g
 	}
 	g := gradBlock{name: "mhc_grad_logits", threads: 128}
-	g.blocks = min(max(ceil(tokens, 4), 1), int64(lim.SMs)*8)
-	m := streams*streams + 2*streams
-	pitch := streams | 1
-	perWarp := 3*streams*pitch + 2*roundUp(max(m, MaxColumns)+4, 4)
-	hist := steps * streams
-	if 4*4*(perWarp+hist) <= maxHistShared {
-		g.shared = 4 * 4 * (perWarp + hist)
+	lanes := int64(32)
+	matrix := int64(0)
+	if mode == modeCoeffs {
+		lanes = groupLanes(streams)
+		matrix = streams * (streams | 1)
 	} else {
-		g.shared = 4 * 4 * perWarp
-		g.hist = 4 * 4 * hist * g.blocks
+		steps, streams = 0, 0
+	}
+	groups := g.threads / lanes
+	g.blocks = min(max(ceil(s.n, groups), 1), int64(lim.SMs)*8)
+	g.shared = groups * (2*roundUp(s.m, 4) + 3*matrix) * 4
+	hist := groups * steps * streams * 4
+	if g.shared+hist <= maxHistShared {
+		g.shared += hist
+	} else {
+		g.hist = hist * g.blocks
 	}
 	return g
+}
+
+// groupLanes is the number of lanes that share a matrix of n rows.
+func groupLanes(n int64) int64 {
+	switch {
+	case n <= 8:
+		return 8
+	case n <= 16:
+		return 16
+	}
+	return 32
 }
 
 // kernel modes, as in the sources.
@@ -327,11 +357,12 @@ type reduceArgs struct {
 
 func (s mixShape) reduceLaunch(lim Limits, f forwardSplit, partial, squares Ptr, r reduceArgs) Launch {
 	var a args
-	fast := r.mode == modeCoeffs && r.streams == 4 && aligned16(r.mix, r.hpre, r.hpost, r.res)
+	fast := r.mode == modeCoeffs && (r.streams < 4 || r.streams == 4 && aligned16(r.res))
 	tokens := int64(8)
 	l := Launch{Name: "mhc_mix_reduce", Block: Dim{256, 1, 1}}
 	if fast {
-		l.Name = "mhc_coeffs_reduce_n4"
+		l.Name = fmt.Sprintf("mhc_coeffs_reduce_n%d", r.streams)
+		tokens = 4
 		for tokens < 32 && s.n > tokens*int64(lim.SMs) {
 			tokens *= 2
 		}
@@ -361,7 +392,7 @@ type backwardPlan struct {
 }
 
 func (s mixShape) backwardPlan(lim Limits, mode, streams, steps, alphas int64, fast bool) backwardPlan {
-	p := backwardPlan{s: s, split: s.backward(lim), grad: gradShape(lim, s.n, streams, steps, fast)}
+	p := backwardPlan{s: s, split: s.backward(lim), grad: gradShape(lim, s, mode, streams, steps, fast)}
 	p.cols = s.m + alphas
 	p.ws.z = p.split.chunks * s.n * zRow(p.split.width)
 	if mode != modeRMS {
@@ -407,7 +438,7 @@ func (p backwardPlan) launches(lim Limits, ws Ptr, v backwardArgs) []Launch {
 	a.ptr(v.mix, v.r, v.alpha, v.b)
 	a.ptr(v.gpre, v.gpost, v.gres, v.gr)
 	a.ptr(z, part, hist, counters)
-	a.int(sp.chunks*sp.groups*b2i(sp.splits > 1))
+	a.int(sp.chunks * sp.groups * b2i(sp.splits > 1))
 	a.int(s.n, s.k, s.m, v.streams, sp.width, sp.chunks)
 	a.float(v.postMult)
 	a.int(int64(v.sinkhorn.Start), v.sinkhorn.steps())
@@ -421,7 +452,8 @@ func (p backwardPlan) launches(lim Limits, ws Ptr, v backwardArgs) []Launch {
 		name = "mhc_head_dx_dphi"
 		aligned = aligned && aligned16(v.headG) && v.channels*s.xt.Size()%16 == 0
 	}
-	if sp.chunks > 1 {
+	wide := sp.width > 24 // dx and dphi are two launches
+	if wide {
 		name = "mhc_dphi"
 	}
 	a = nil
@@ -437,10 +469,10 @@ func (p backwardPlan) launches(lim Limits, ws Ptr, v backwardArgs) []Launch {
 		Name:   fmt.Sprintf("%s_%v%s", name, s.xt, anySuffix(aligned)),
 		Grid:   Dim{uint32(blocks), uint32(sp.chunks), 1},
 		Block:  Dim{32 * backwardWarps, 1, 1},
-		Shared: uint32(sp.shared()),
+		Shared: uint32(sp.shared),
 		Args:   a,
 	})
-	if sp.chunks > 1 && v.dx != 0 {
+	if wide && v.dx != 0 {
 		a = nil
 		a.ptr(v.x, v.phi, z, v.dx)
 		a.int(int64(s.pt), sk, sm, s.n, s.k, s.m, sp.chunks)
@@ -560,7 +592,7 @@ func checkDPhi(phi, dphi Type) error {
 }
 
 func (o *CoeffsBackward) plan(lim Limits) backwardPlan {
-	return o.shape().backwardPlan(lim, modeCoeffs, int64(o.Streams), o.Sinkhorn.steps(), 3, o.Streams == 4)
+	return o.shape().backwardPlan(lim, modeCoeffs, int64(o.Streams), o.Sinkhorn.steps(), 3, o.Streams <= 4)
 }
 
 // Workspace is the number of bytes of scratch memory.
@@ -590,7 +622,7 @@ func (o *CoeffsBackward) Launches(lim Limits, ws Ptr) ([]Launch, error) {
 		return nil, err
 	}
 	p := o.plan(lim)
-	if !aligned16(o.Mix, o.GPre, o.GPost, o.GRes) {
+	if o.Streams == 4 && !aligned16(o.Mix, o.GPre, o.GPost, o.GRes) {
 		p = s.backwardPlan(lim, modeCoeffs, int64(o.Streams), o.Sinkhorn.steps(), 3, false)
 	}
 	return p.launches(lim, ws, backwardArgs{mode: modeCoeffs, streams: int64(o.Streams), postMult: o.PostMult,

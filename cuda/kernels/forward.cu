@@ -1,0 +1,351 @@
+// mix = r * (X phi), r = 1/sqrt(mean(x^2) + eps) and what follows from them: coefficients, head weights.
+//
+// Two launches. The first writes partial products over ranges of K, and the sums of squares of the same reads; the second
+// adds the ranges in a fixed order and ends in the activations and Sinkhorn. Nothing is added atomically.
+//
+// Ideas
+// - A warp owns 16 tokens and walks along its block's range of K; x goes from memory to registers, 16 bytes a lane, with no
+//   shared memory and no barrier between. A contraction may run over K in any order: lane t of a quad takes 8 neighbouring
+//   columns (4 of float32) and calls them the columns that the tensor core wants of it; phi is permuted to match.
+// - The block's rows of phi lie in shared memory as ready operand fragments, one access a lane and product.
+// - Rotating register buffers keep 2 to 6 KB of x a warp in flight, across tiles too.
+// - Elements that are not bfloat16 are split: a float16 is two bfloat16, exactly, a float32 three. Products of parts that
+//   matter are added: two with a float32 phi and bfloat16 x, three with float16, six with float32.
+#include "common.cuh"
+#include "sinkhorn.cuh"
+
+// Row8 is 8 neighbouring elements of phi, loaded 16 bytes at a time.
+template <class PT>
+struct Row8 {
+    uint4 v[8 / PT::VEC];
+    __device__ __forceinline__ void load(const typename PT::elem *p, bool in) {
+#pragma unroll
+        for (int i = 0; i < 8 / PT::VEC; i++) v[i] = in ? __ldg((const uint4 *)(p + i * PT::VEC)) : make_uint4(0, 0, 0, 0);
+    }
+    __device__ __forceinline__ void get(float (&f)[8]) const {
+#pragma unroll
+        for (int i = 0; i < 8 / PT::VEC; i++) {
+            float e[PT::VEC];
+            PT::unpack(v[i], e);
+#pragma unroll
+            for (int j = 0; j < PT::VEC; j++) f[i * PT::VEC + j] = e[j];
+        }
+    }
+};
+
+// mix_partial: partial[chunk][range][token][W] and squares[range][token], W = 8*NB columns a chunk, P parts of phi.
+template <class T, int P, int NB, bool AL>
+__device__ __forceinline__ void mix_partial(const void *xv, const void *phi, float *partial, float *squares, int type, i64 sk, i64 sm,
+                                            i64 N, i64 K, i64 M, int range, int ranges) {
+    extern __shared__ u32 frag[]; // [k step][n block][lane][part][2]: rows 0-1 and 2-3 of the lane's four
+    typedef typename T::elem E;
+    const int VEC = T::VEC, W = NB * 8;
+    const E *x = (const E *)xv;
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
+    const int r = blockIdx.x % ranges, tb = blockIdx.x / ranges, tbs = gridDim.x / ranges;
+    const i64 k0 = (i64)r * range, kend = min(K, k0 + range), m0 = (i64)blockIdx.y * W;
+
+    const i64 tiles = (N + 15) / 16;
+    const int steps = (int)((kend - k0 + 8 * VEC - 1) / (8 * VEC)); // of 8*VEC columns
+    const i64 stride = (i64)tbs * 8;
+
+    // Positions of the loads and of the products; a position is a tile and a step.
+    i64 lt = (i64)tb * 8 + warp, pt = lt;
+    int ls = 0, ps = 0;
+    const int NBUF = T::PARTS == 1 ? 3 : 2;
+    uint4 buf[NBUF][4];
+
+    auto load = [&](uint4 (&b)[4]) {
+        if (lt < tiles) {
+            const i64 row = lt * 16 + g;
+            const i64 col = k0 + (i64)ls * 8 * VEC + t * VEC;
+            const E *p = x + row * K, *q = p + 8 * K;
+            b[0] = load_row<T, AL>(p, col, kend, row < N);
+            b[1] = load_row<T, AL>(q, col, kend, row + 8 < N);
+            b[2] = load_row<T, AL>(p, col + 4 * VEC, kend, row < N);
+            b[3] = load_row<T, AL>(q, col + 4 * VEC, kend, row + 8 < N);
+        }
+        if (++ls == steps) ls = 0, lt += stride;
+    };
+#pragma unroll
+    for (int i = 0; i < NBUF; i++) load(buf[i]);
+
+    // phi to shared memory. A task is two rows and eight columns; a thread loads for several before it stores.
+    {
+        const bool fast = sm == 1 && M % 8 == 0 && ((unsigned long long)phi & 15) == 0;
+        const int tasks = steps * 4 * VEC * NB;
+        auto put = [&](int task, const float (&a)[8], const float (&b)[8]) {
+            const int nb = task % NB, row = task / NB * 2;
+            const int e = row % VEC, step = row / (4 * VEC) * (VEC / 4) + e / 4;
+            u32 *f = frag + ((step * NB + nb) * 32 + row % (4 * VEC) / VEC) * (2 * P) + ((e & 3) >> 1);
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                u32 w[P];
+                split_pair<P>(a[i], b[i], w);
+#pragma unroll
+                for (int p = 0; p < P; p++) f[i * 4 * 2 * P + 2 * p] = w[p];
+            }
+        };
+        with_type(type, [&](auto tag) {
+            typedef decltype(tag) PT;
+            const typename PT::elem *ph = (const typename PT::elem *)phi;
+            const int U = PT::VEC / 2; // tasks at a time: 64 registers
+            if (fast) {
+                for (int task = threadIdx.x; task < tasks; task += U * 256) {
+                    Row8<PT> a[U], b[U];
+#pragma unroll
+                    for (int u = 0; u < U; u++) {
+                        const int tk = task + u * 256;
+                        const i64 k = k0 + tk / NB * 2, m = m0 + tk % NB * 8;
+                        const bool in = tk < tasks && m < M;
+                        a[u].load(ph + k * sk + m, in && k < kend);
+                        b[u].load(ph + (k + 1) * sk + m, in && k + 1 < kend);
+                    }
+#pragma unroll
+                    for (int u = 0; u < U; u++) {
+                        float fa[8], fb[8];
+                        a[u].get(fa), b[u].get(fb);
+                        if (task + u * 256 < tasks) put(task + u * 256, fa, fb);
+                    }
+                }
+            } else {
+                for (int task = threadIdx.x; task < tasks; task += 256) {
+                    const i64 k = k0 + task / NB * 2, m = m0 + task % NB * 8;
+                    float fa[8], fb[8];
+#pragma unroll
+                    for (int i = 0; i < 8; i++) {
+                        const typename PT::elem *p = ph + k * sk + (m + i) * sm;
+                        fa[i] = k < kend && m + i < M ? PT::get(p[0]) : 0.f;
+                        fb[i] = k + 1 < kend && m + i < M ? PT::get(p[sk]) : 0.f;
+                    }
+                    put(task, fa, fb);
+                }
+            }
+        });
+    }
+    __syncthreads();
+
+    float acc[NB][4];
+    float s0 = 0.f, s1 = 0.f;
+#pragma unroll
+    for (int j = 0; j < NB; j++) acc[j][0] = acc[j][1] = acc[j][2] = acc[j][3] = 0.f;
+
+    auto multiply = [&](uint4 (&b)[4]) {
+#pragma unroll
+        for (int l = 0; l < 2; l++) {
+            u32 a[VEC / 2][T::PARTS], c[VEC / 2][T::PARTS];
+            parts<T, T::PARTS>(b[2 * l], a);
+            parts<T, T::PARTS>(b[2 * l + 1], c);
+            float f[VEC];
+            T::unpack(b[2 * l], f);
+#pragma unroll
+            for (int i = 0; i < VEC; i++) s0 = fmaf(f[i], f[i], s0);
+            T::unpack(b[2 * l + 1], f);
+#pragma unroll
+            for (int i = 0; i < VEC; i++) s1 = fmaf(f[i], f[i], s1);
+#pragma unroll
+            for (int s = 0; s < VEC / 4; s++) {
+                const u32 *q = frag + (((ps * 2 + l) * (VEC / 4) + s) * NB * 32 + lane) * (2 * P);
+#pragma unroll
+                for (int j = 0; j < NB; j++) {
+                    uint2 w[P];
+                    if constexpr (P == 2) {
+                        const uint4 v = *(const uint4 *)(q + j * 128);
+                        w[0] = make_uint2(v.x, v.y), w[1] = make_uint2(v.z, v.w);
+                    } else {
+#pragma unroll
+                        for (int p = 0; p < P; p++) w[p] = *(const uint2 *)(q + j * 64 * P + 2 * p);
+                    }
+                    // Products of parts down to the precision that is kept: part i of x, part p of phi.
+#pragma unroll
+                    for (int p = P - 1; p >= 0; p--)
+#pragma unroll
+                        for (int i = T::PARTS - 1; i >= 0; i--)
+                            if (i + p < (T::PARTS > P ? T::PARTS : P))
+                                mma16816(acc[j], a[2 * s][i], c[2 * s][i], a[2 * s + 1][i], c[2 * s + 1][i], w[p].x, w[p].y);
+                }
+            }
+        }
+        if (++ps < steps) return;
+        // The tile is done.
+        const i64 row = pt * 16 + g;
+        float *p = partial + (((i64)blockIdx.y * ranges + r) * N + row) * W + 2 * t;
+#pragma unroll
+        for (int j = 0; j < NB; j++) {
+            if (row < N) *(float2 *)(p + j * 8) = make_float2(acc[j][0], acc[j][1]);
+            if (row + 8 < N) *(float2 *)(p + 8 * W + j * 8) = make_float2(acc[j][2], acc[j][3]);
+            acc[j][0] = acc[j][1] = acc[j][2] = acc[j][3] = 0.f;
+        }
+        s0 += __shfl_xor_sync(~0u, s0, 1), s1 += __shfl_xor_sync(~0u, s1, 1);
+        s0 += __shfl_xor_sync(~0u, s0, 2), s1 += __shfl_xor_sync(~0u, s1, 2);
+        if (t == 0 && blockIdx.y == 0) {
+            if (row < N) squares[r * N + row] = s0;
+            if (row + 8 < N) squares[r * N + row + 8] = s1;
+        }
+        s0 = s1 = 0.f;
+        ps = 0, pt += stride;
+    };
+    while (pt < tiles) {
+#pragma unroll
+        for (int i = 0; i < NBUF; i++) {
+            if (pt < tiles) {
+                multiply(buf[i]);
+                load(buf[i]);
+            }
+        }
+    }
+}
+
+// x [N, K], phi with strides sk and sm, partial, squares; type of phi; N, K, M; rows of a range (a multiple of 64), ranges.
+// Grid: ranges * token blocks, chunks of columns. Block: 256. Shared: the fragments of a range.
+#define MIX_PARTIAL(name, T, P, NB, AL)                                                                                          \
+    extern "C" __global__ void __launch_bounds__(256, 2) name(const void *x, const void *phi, float *partial, float *squares,    \
+                                                              i64 type, i64 sk, i64 sm, i64 N, i64 K, i64 M, i64 range, i64 ranges) { \
+        mix_partial<T, P, NB, AL>(x, phi, partial, squares, (int)type, sk, sm, N, K, M, (int)range, (int)ranges);                \
+    }
+#define MIX_PARTIALS(t, T, P)                                  \
+    MIX_PARTIAL(mhc_mix_partial_##t##_p##P##_m24, T, P, 3, true)      \
+    MIX_PARTIAL(mhc_mix_partial_##t##_p##P##_m24_any, T, P, 3, false) \
+    MIX_PARTIAL(mhc_mix_partial_##t##_p##P##_m40, T, P, 5, true)      \
+    MIX_PARTIAL(mhc_mix_partial_##t##_p##P##_m40_any, T, P, 5, false)
+
+MIX_PARTIALS(bf16, BF16, 1)
+MIX_PARTIALS(bf16, BF16, 2)
+MIX_PARTIALS(f16, F16, 2)
+MIX_PARTIALS(f32, F32, 3)
+
+// The reducers share their arguments: mode (0: mix and r only, 1: coefficients, 2: head weights in h_pre), partial, squares,
+// N, K, M, ranges, columns of a chunk, streams, tokens of a block, rms eps, pre eps, post_mult, Sinkhorn start, steps and eps,
+// b [M], alpha [3] (head: [1]), then what is written: mix [N, M], r [N], h_pre, h_post [N, n], h_res [N, n, n].
+#define REDUCE_ARGS                                                                                                               \
+    i64 mode, const float *partial, const float *squares, i64 N, i64 K, i64 M, i64 ranges, i64 width, i64 n, i64 tokens,          \
+        double rms_eps, double pre_eps, double post_mult, i64 start, i64 steps, double sink_eps, const float *b,                  \
+        const float *alpha, float *mix, float *r, float *hpre, float *hpost, float *hres
+
+// coeffs_reduce: coefficients of S streams, up to 4. Blocks of 256 threads and 4, 8, 16 or 32 tokens: 224 threads add the ranges
+// (32/tokens groups of ranges at once), then 192 finish mix, a column each, then a thread a token does Sinkhorn.
+template <int S>
+__device__ __forceinline__ void coeffs_reduce(const float *partial, const float *squares, i64 N, i64 K, int nr, int tpb, float rms_eps, float pre_eps,
+                                              float post_mult, int start, int steps, float eps, const float *b, const float *alpha,
+                                              float *mix, float *r, float *hpre, float *hpost, float *hres) {
+    const int M = S * S + 2 * S;
+    __shared__ float4 red[32 * 7];
+    __shared__ float logit[32][25];
+    const int groups = 32 / tpb, id = threadIdx.x, col = id % 24;
+    const i64 t0 = (i64)blockIdx.x * tpb;
+    float bias = 0.f, al = 0.f;
+    if (id < 192 && col < M) bias = __ldg(b + col), al = __ldg(alpha + (col < S ? 0 : col < 2 * S ? 1 : 2));
+    if (id < 224) {
+        const int c = id % 7, tk = (id / 7) % tpb, rg = id / (7 * tpb);
+        float4 s = make_float4(0.f, 0.f, 0.f, 0.f);
+        if (t0 + tk < N) {
+            if (c < 6) {
+                const float4 *p = (const float4 *)partial + (t0 + tk) * 6 + c;
+#pragma unroll 8
+                for (int q = rg; q < nr; q += groups) {
+                    const float4 v = __ldg(p + q * N * 6);
+                    s.x += v.x, s.y += v.y, s.z += v.z, s.w += v.w;
+                }
+            } else {
+#pragma unroll 8
+                for (int q = rg; q < nr; q += groups) s.x += __ldg(squares + q * N + t0 + tk);
+            }
+        }
+        red[id] = s;
+    }
+    __syncthreads();
+    for (int tk = id / 24; id < 192 && tk < tpb; tk += 8) {
+        const i64 tok = t0 + tk;
+        float s = 0.f, q = 0.f;
+        for (int rg = 0; rg < groups; rg++) {
+            const float *p = (const float *)&red[(rg * tpb + tk) * 7];
+            s += p[col], q += p[24];
+        }
+        if (tok < N && col < M) {
+            const float rr = 1.f / sqrtf(q / (float)K + rms_eps);
+            const float v = s * rr, l = fmaf(al, v, bias);
+            mix[tok * M + col] = v;
+            logit[tk][col] = l;
+            if (col == 0) r[tok] = rr;
+            if (col < S)
+                hpre[tok * S + col] = sigmoid(l) + pre_eps;
+            else if (col < 2 * S)
+                hpost[tok * S + col - S] = post_mult * sigmoid(l);
+        }
+    }
+    __syncthreads();
+    if (id < tpb && t0 + id < N) {
+        float a[S * S], p[S * S];
+#pragma unroll
+        for (int i = 0; i < S * S; i++) a[i] = logit[id][2 * S + i];
+        sink_forward<S>(a, p, start, steps, eps);
+        float *o = hres + (t0 + id) * S * S;
+        if constexpr (S == 4) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) ((float4 *)o)[i] = make_float4(p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3]);
+        } else {
+#pragma unroll
+            for (int i = 0; i < S * S; i++) o[i] = p[i];
+        }
+    }
+}
+
+#define COEFFS_REDUCE(S)                                                                                                          \
+    extern "C" __global__ void __launch_bounds__(256) mhc_coeffs_reduce_n##S(REDUCE_ARGS) {                                       \
+        coeffs_reduce<S>(partial, squares, N, K, (int)ranges, (int)tokens, (float)rms_eps, (float)pre_eps, (float)post_mult,      \
+                         (int)start, (int)steps, (float)sink_eps, b, alpha, mix, r, hpre, hpost, hres);                           \
+    }
+COEFFS_REDUCE(1)
+COEFFS_REDUCE(2)
+COEFFS_REDUCE(3)
+COEFFS_REDUCE(4)
+
+// mhc_mix_reduce: any mode, any n. Blocks of 256 threads and 8 tokens. Shared: 8 * (roundup(M+1, 4) + n*(n|1)) floats.
+extern "C" __global__ void __launch_bounds__(256) mhc_mix_reduce(REDUCE_ARGS) {
+    extern __shared__ float sh[];
+    const int pitch = ((int)M + 4) / 4 * 4, lane = threadIdx.x & 31, warp = threadIdx.x >> 5, nn = (int)n, nr = (int)ranges;
+    const i64 t0 = (i64)blockIdx.x * 8;
+    float *logits = sh + warp * pitch, *mats = sh + 8 * pitch;
+    const i64 tok = t0 + warp;
+    const bool live = tok < N;
+    // A warp a token.
+    if (live) {
+        float q = 0.f;
+        for (int i = lane; i < nr; i += 32) q += squares[i * N + tok];
+        for (int i = 16; i; i /= 2) q += __shfl_xor_sync(~0u, q, i);
+        const float rr = 1.f / sqrtf(q / (float)K + (float)rms_eps);
+        if (lane == 0) r[tok] = rr;
+        for (int m = lane; m < (int)M; m += 32) {
+            const int chunk = m / (int)width, c = m % (int)width;
+            const float *p = partial + ((i64)chunk * nr * N + tok) * width + c;
+            float s = 0.f;
+#pragma unroll 4
+            for (int i = 0; i < nr; i++) s += __ldg(p + (i64)i * N * width);
+            s *= rr;
+            mix[tok * M + m] = s;
+            if (mode == 2) hpre[tok * n + m] = sigmoid(fmaf(alpha[0], s, b[m])) + (float)pre_eps;
+            if (mode == 1) {
+                const float l = fmaf(alpha[m < nn ? 0 : m < 2 * nn ? 1 : 2], s, b[m]);
+                if (m < nn)
+                    hpre[tok * n + m] = sigmoid(l) + (float)pre_eps;
+                else if (m < 2 * nn)
+                    hpost[tok * n + m - nn] = (float)post_mult * sigmoid(l);
+                else
+                    logits[m] = l;
+            }
+        }
+    }
+    if (mode != 1) return;
+    __syncthreads();
+    // Groups of lanes a token: groups fit in fewer warps than there are tokens where n is small.
+    SinkGroup s;
+    s.n = nn, s.pitch = nn | 1, s.lanes = sink_groups(nn), s.li = lane % s.lanes;
+    const int per = 32 / s.lanes, slot = warp * per + lane / s.lanes;
+    if (warp * per >= 8) return;
+    const i64 tk = t0 + slot;
+    float *mat = mats + slot * nn * s.pitch;
+    sinkn_forward(s, tk < N ? sh + slot * pitch + 2 * nn : (const float *)0, mat, (int)start, (int)steps, (float)sink_eps);
+    if (tk < N)
+        for (int j = s.li; j < nn; j += s.lanes)
+            for (int k = 0; k < nn; k++) hres[tk * n * n + j * nn + k] = mat[j * s.pitch + k];
+}
