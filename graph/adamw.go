@@ -212,6 +212,9 @@ func (a *AdamW) SetState(s SolverState, model []gorgonia.ValueGrad) error {
 			break
 		}
 		name := nameOf(p)
+		if _, err := memory(name, p.Value()); err != nil {
+			return err
+		}
 		fresh := newMoments(p.Value().Dtype(), p.Value().Shape())
 		for key, to := range map[string]*tensor.Dense{"m/" + name: fresh.m, "v/" + name: fresh.v} {
 			if s.Tensors[key] == nil {

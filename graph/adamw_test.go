@@ -205,6 +205,11 @@ func TestAdamWRefusesForeignState(t *testing.T) {
 	}
 }
 
+func TestAdamWRefusesStateForAParameterWithoutValue(t *testing.T) {
+	err := NewAdamW(1).SetState(SolverState{Steps: 1}, []gorgonia.ValueGrad{&weight{name: "w"}})
+	assert.EqualError(t, err, "graph: w has no value")
+}
+
 func BenchmarkAdamW(b *testing.B) {
 	const n = 1 << 20
 	p := &weight{"w", dense(nil, tensor.Float32, n, 1), dense(nil, tensor.Float32, n, 1)}

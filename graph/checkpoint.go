@@ -93,9 +93,12 @@ func ReadCheckpoint(path string) (*Checkpoint, error) {
 		return nil, fmt.Errorf("graph: %s is no checkpoint: its format is %q, want %q", path, f, checkpointFormat)
 	}
 	c := &Checkpoint{Weights: make(State), Solver: SolverState{Kind: metadata["solver"], Tensors: make(State)}, Settings: make(map[string]string)}
-	for key, to := range map[string]*int{"step": &c.Step, "solver_steps": &c.Solver.Steps} {
-		if *to, err = strconv.Atoi(metadata[key]); err != nil || *to < 0 {
-			return nil, fmt.Errorf("graph: %s: %s is %q, want a number of 0 or more", path, key, metadata[key])
+	for _, n := range []struct {
+		key string
+		to  *int
+	}{{"step", &c.Step}, {"solver_steps", &c.Solver.Steps}} {
+		if *n.to, err = strconv.Atoi(metadata[n.key]); err != nil || *n.to < 0 {
+			return nil, fmt.Errorf("graph: %s: %s is %q, want a number of 0 or more", path, n.key, metadata[n.key])
 		}
 	}
 	if text, ok := metadata["rng"]; ok {

@@ -21,13 +21,14 @@ type progress struct {
 	began       time.Time
 	tokens      int
 	busy        time.Duration // in steps alone
+	eval        float64       // NaN before the first evaluation
 }
 
 // progressLines is about how many plain lines a run writes.
 const progressLines = 40
 
 func newProgress(w io.Writer, first, last int) *progress {
-	p := &progress{w: w, first: first, last: last, began: time.Now()}
+	p := &progress{w: w, first: first, last: last, began: time.Now(), eval: math.NaN()}
 	p.every = max(1, (last-first)/progressLines)
 	if isTerminal(w) && first < last {
 		p.bar = progressbar.NewOptions(last-first,
@@ -50,12 +51,16 @@ func (p *progress) step(m Metrics) error {
 	}
 	p.tokens += m.Tokens
 	p.busy += m.Elapsed
+	evaluated := !math.IsNaN(m.Eval)
+	if evaluated {
+		p.eval = m.Eval
+	}
 	if p.bar != nil {
 		// The bar itself shows the time left.
 		p.bar.Describe(p.describe(m))
 		return p.bar.Add(1)
 	}
-	if m.Step%p.every != 0 && m.Step != p.last && math.IsNaN(m.Eval) {
+	if m.Step%p.every != 0 && m.Step != p.last && !evaluated {
 		return nil
 	}
 	done := time.Since(p.began)
@@ -67,8 +72,8 @@ func (p *progress) step(m Metrics) error {
 func (p *progress) describe(m Metrics) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "step %d/%d, loss %.4f", m.Step, p.last, m.Loss)
-	if !math.IsNaN(m.Eval) {
-		fmt.Fprintf(&b, ", evaluation %.4f", m.Eval)
+	if !math.IsNaN(p.eval) {
+		fmt.Fprintf(&b, ", evaluation %.4f", p.eval)
 	}
 	if s := p.busy.Seconds(); p.tokens > 0 && s > 0 {
 		fmt.Fprintf(&b, ", %.3g tokens/s", float64(p.tokens)/s)

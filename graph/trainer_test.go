@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
-	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -464,16 +464,12 @@ func TestProgressLines(t *testing.T) {
 	number := `[0-9.e+-]+`
 	for i, l := range lines {
 		eval := ""
-		if i == 24 || i == 49 {
-			eval = ", evaluation " + number
+		if i >= 24 { // the first evaluation is after step 50
+			eval = `, evaluation ` + number
 		}
-		assert.Regexp(t, regexp.MustCompile(`^step `+[]string{"2", "4", "6", "8"}[min(i, 3)]+`.*/100, loss `+number+eval+`, `+number+` tokens/s, \d+s left$`).String(), l)
-		if i == 3 {
-			break
-		}
+		assert.Regexp(t, fmt.Sprintf(`^step %d/100, loss %s%s, %s tokens/s, \d+s left$`, 2*(i+1), number, eval, number), l)
 	}
-	assert.Regexp(t, `^step 50/100, loss `+number+`, evaluation `+number+`, `, lines[24])
-	assert.Regexp(t, `^step 100/100, .* 0s left$`, lines[49])
+	assert.True(t, strings.HasSuffix(lines[49], " 0s left"))
 
 	broken := newTestTrainer(t, newTiny(t, mhc.Liger, tensor.Float64, 1), WithProgress(brokenWriter{}))
 	assert.ErrorContains(t, broken.Run(t.Context(), 1, m.numbered(5)), "broken pipe")

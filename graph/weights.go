@@ -12,7 +12,10 @@ import (
 // SaveWeights is a copy of the values of params by name, in their dtypes.
 func SaveWeights(params gorgonia.Nodes) (State, error) {
 	state := make(State, len(params))
-	for _, p := range params {
+	for i, p := range params {
+		if p == nil {
+			return nil, fmt.Errorf("graph: parameter %d is nil", i)
+		}
 		if state[p.Name()] != nil {
 			return nil, fmt.Errorf("graph: two parameters are named %s", p.Name())
 		}
@@ -49,7 +52,10 @@ func LoadWeights(params gorgonia.Nodes, state State) error {
 func planLoad(params gorgonia.Nodes, state State) (load func(), err error) {
 	left := maps.Clone(state)
 	var set []assignment
-	for _, p := range params {
+	for i, p := range params {
+		if p == nil {
+			return nil, fmt.Errorf("graph: parameter %d is nil", i)
+		}
 		t := state[p.Name()]
 		if t == nil {
 			return nil, fmt.Errorf("graph: there is no tensor %s", p.Name())

@@ -31,6 +31,9 @@ func TestWeights(t *testing.T) {
 
 	_, err = SaveWeights(append(m.params, m.params[0]))
 	assert.ErrorContains(t, err, "graph: two parameters are named w.0")
+	_, err = SaveWeights(gorgonia.Nodes{m.params[0], nil})
+	assert.EqualError(t, err, "graph: parameter 1 is nil")
+	assert.EqualError(t, LoadWeights(gorgonia.Nodes{nil}, saved), "graph: parameter 0 is nil")
 	_, err = SaveWeights(gorgonia.Nodes{m.x})
 	assert.ErrorContains(t, err, "graph: x has no value")
 }
