@@ -61,7 +61,9 @@ func requireSameBits[T dtype.Float](t tester, want, got []T) {
 	t.Helper()
 	require.Equal(t, len(want), len(got))
 	for i := range want {
-		require.Equal(t, math.Float64bits(float64(want[i])), math.Float64bits(float64(got[i])), "number %d: %v and %v", i, want[i], got[i])
+		if math.Float64bits(float64(want[i])) != math.Float64bits(float64(got[i])) {
+			require.FailNow(t, "not the same bits", "number %d: %v and %v", i, want[i], got[i])
+		}
 	}
 }
 

@@ -2,6 +2,8 @@
 package main
 
 import (
+	"fmt"
+
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	. "github.com/mmcloughlin/avo/reg"
@@ -10,16 +12,18 @@ import (
 )
 
 func main() {
-	for _, t := range vector.Tiers {
+	for _, t := range vector.Targets {
 		shift(t)
 		floor(t)
 		step(t)
 		reverse(t)
 		ratio(t)
 		balance(t)
+		if t.Wide() {
+			steps4(t)
+			reverse4(t)
+		}
 	}
-	steps4()
-	reverse4()
 	Generate()
 }
 
@@ -37,21 +41,31 @@ type lines struct {
 	at             []Register // of the entry
 }
 
-func newLines(matrices ...string) *lines {
+// newLines takes the part of every entry that begins at offset.
+func newLines(t vector.Target, offset int, matrices ...string) *lines {
 	w := &lines{}
 	for _, name := range matrices {
-		w.first, w.at = append(w.first, vector.Base(name)), append(w.at, GP64())
+		w.first, w.at = append(w.first, half(name, offset)), append(w.at, GP64())
 	}
 	w.n = Load(Param("n"), GP64())
-	w.line, w.along = vector.Stride("line", vector.Entry), vector.Stride("along", vector.Entry)
+	w.line, w.along = vector.Stride("line", t.Entry()), vector.Stride("along", t.Entry())
 	return w
+}
+
+// half is the address of the slice name, offset bytes on.
+func half(name string, offset int) Register {
+	p := vector.Base(name)
+	if offset > 0 {
+		vector.Advance(p, offset)
+	}
+	return p
 }
 
 // each runs body for every line.
 func (w *lines) each(body func()) {
 	i := GP64()
 	MOVQ(w.n, i)
-	vector.Loop("lines", i, func() {
+	vector.Loop(i, func() {
 		body()
 		for _, p := range w.first {
 			ADDQ(w.line, p)
@@ -74,49 +88,51 @@ func (w *lines) next() {
 
 // entries runs body for every entry of the line from the current one on; less is
 // how many the line has fewer than n.
-func (w *lines) entries(label string, less int, body func()) {
+func (w *lines) entries(less int, body func()) {
 	j := GP64()
 	MOVQ(w.n, j)
 	if less > 0 {
 		SUBQ(Imm(uint64(less)), j)
 	}
-	vector.Loop(label, j, func() {
+	vector.Loop(j, func() {
 		body()
 		w.next()
 	})
 }
 
-func shift(t vector.Tier) {
-	t.Begin("shift", "func(p, a []float32, n, line, along int)",
+func shift(t vector.Target) {
+	t.Begin("shift", "func(p, a []T, n, line, along int)",
 		"equals, in every lane,", "",
 		"	for i := range n {",
 		"		top := the maximum of a's line i",
 		"		p[i*line+j*along] = a[i*line+j*along] - top, for j < n",
 		"	}", "",
 		"The maximum of a line with a NaN may be any number.")
-	w := newLines("p", "a")
-	top, v := t.Parts(0), t.Reg(4)
-	w.each(func() {
-		w.begin()
-		t.Each(Mem{Base: w.at[1]}, func(i int, a Mem) { VMOVUPS(a, top[i]) })
-		w.next()
-		w.entries("maximum", 1, func() {
-			t.Each(Mem{Base: w.at[1]}, func(i int, a Mem) { VMAXPS(a, top[i], top[i]) })
-		})
-		w.begin()
-		w.entries("difference", 0, func() {
-			t.Each(Mem{Base: w.at[1]}, func(i int, a Mem) {
-				VMOVUPS(a, v)
-				VSUBPS(top[i], v, v)
-				VMOVUPS(v, Mem{Base: w.at[0], Disp: a.Disp})
+	t.EachHalf(func(offset int) {
+		w := newLines(t, offset, "p", "a")
+		top, v := t.Parts(0), t.Reg(4)
+		w.each(func() {
+			w.begin()
+			t.EachPart(Mem{Base: w.at[1]}, func(i int, a Mem) { t.Move(a, top[i]) })
+			w.next()
+			w.entries(1, func() {
+				t.EachPart(Mem{Base: w.at[1]}, func(i int, a Mem) { t.Max(a, top[i], top[i]) })
+			})
+			w.begin()
+			w.entries(0, func() {
+				t.EachPart(Mem{Base: w.at[1]}, func(i int, a Mem) {
+					t.Move(a, v)
+					t.Sub(top[i], v, v)
+					t.Move(v, Mem{Base: w.at[0], Disp: a.Disp})
+				})
 			})
 		})
 	})
 	vector.End()
 }
 
-func floor(t vector.Tier) {
-	t.Begin("floor", "func(p []float32, eps, tiny float32) (low uint16)",
+func floor(t vector.Target) {
+	t.Begin("floor", "func(p []T, eps, tiny T) (low uint16)",
 		"equals", "",
 		"	for i := range p {",
 		"		p[i] += eps",
@@ -125,68 +141,52 @@ func floor(t vector.Tier) {
 		"		}",
 		"	}")
 	p, n := vector.Base("p"), vector.Count("p")
-	eps, tiny, low := t.Reg(0), t.Reg(1), t.Parts(2)
-	VBROADCASTSS(paramAddr("eps"), eps)
-	VBROADCASTSS(paramAddr("tiny"), tiny)
-	if t.Wide() {
-		KXORW(K1, K1, K1)
-	} else {
-		for _, r := range low {
-			VXORPS(r, r, r)
+	eps, tiny, v := t.Reg(0), t.Reg(1), t.Reg(2)
+	t.Scalar("eps", eps)
+	t.Scalar("tiny", tiny)
+	parts := t.Entry() / t.Bytes
+	masks := []Register{K1, K2}[:min(parts, 2)]
+	for i := range parts {
+		if t.Wide() {
+			KXORW(masks[i], masks[i], masks[i])
+		} else {
+			t.Xor(t.Reg(4+i), t.Reg(4+i), t.Reg(4+i))
 		}
 	}
-	vector.Loop("entries", n, func() {
+	vector.Loop(n, func() {
 		t.Each(Mem{Base: p}, func(i int, m Mem) {
-			v := t.Reg(4)
-			VADDPS(m, eps, v)
-			VMOVUPS(v, m)
+			t.Add(m, eps, v)
+			t.Move(v, m)
 			if t.Wide() {
-				VCMPPS(notAtLeast, tiny, v, K2)
-				KORW(K2, K1, K1)
+				t.Compare(notAtLeast, tiny, v, K3)
+				KORW(K3, masks[i], masks[i])
 			} else {
-				VCMPPS(notAtLeast, tiny, v, v)
-				VORPS(v, low[i], low[i])
+				t.Compare(notAtLeast, tiny, v, v)
+				t.Or(v, t.Reg(4+i), t.Reg(4+i))
 			}
 		})
-		vector.Advance(p, vector.Entry)
+		vector.Advance(p, t.Entry())
 	})
-	mask := GP32()
-	if t.Wide() {
-		KMOVW(K1, mask)
-	} else {
-		high := GP32()
-		VMOVMSKPS(low[0], mask)
-		VMOVMSKPS(low[1], high)
-		SHLL(Imm(8), high)
-		ORL(high, mask)
+	low, part := GP32(), GP32()
+	for i := parts - 1; i >= 0; i-- {
+		if t.Wide() {
+			KMOVW(masks[i], part)
+		} else {
+			t.SignMask(t.Reg(4+i), part)
+		}
+		if i == parts-1 {
+			MOVL(part, low)
+		} else {
+			SHLL(Imm(uint64(t.Bytes/t.Elem)), low)
+			ORL(part, low)
+		}
 	}
-	Store(mask.As16(), ReturnIndex(0))
+	Store(low.As16(), ReturnIndex(0))
 	vector.End()
 }
 
-// paramAddr is the memory of a scalar parameter.
-func paramAddr(name string) Mem {
-	b, err := Param(name).Resolve()
-	if err != nil {
-		panic(err)
-	}
-	return b.Addr
-}
-
-// ones sets r to 1 in every lane.
-func ones(r VecPhysical) {
-	x := GP32()
-	MOVL(U32(0x3f800000), x)
-	low := r.AsX()
-	if r.ID() >= Z16.ID() {
-		low = X15
-	}
-	VMOVD(x, low)
-	VBROADCASTSS(low, r)
-}
-
-func step(t vector.Tier) {
-	t.Begin("step", "func(p, sums []float32, n, line, along int, eps float32)",
+func step(t vector.Target) {
+	t.Begin("step", "func(p, sums []T, n, line, along int, eps T)",
 		"equals, in every lane,", "",
 		"	for i := range n {",
 		"		sum := eps",
@@ -198,37 +198,39 @@ func step(t vector.Tier) {
 		"			p[i*line+j*along] *= 1 / sum",
 		"		}",
 		"	}")
-	w := newLines("p")
-	sums := vector.Base("sums")
-	eps, one, sum, v := t.Reg(0), t.Reg(1), t.Parts(2), t.Reg(4)
-	VBROADCASTSS(paramAddr("eps"), eps)
-	ones(one)
-	w.each(func() {
-		w.begin()
-		for _, s := range sum {
-			VMOVAPS(eps, s)
-		}
-		w.entries("sum", 0, func() {
-			t.Each(Mem{Base: w.at[0]}, func(i int, p Mem) { VADDPS(p, sum[i], sum[i]) })
-		})
-		t.Each(Mem{Base: sums}, func(i int, s Mem) {
-			VMOVUPS(sum[i], s)
-			VDIVPS(sum[i], one, sum[i])
-		})
-		vector.Advance(sums, vector.Entry)
-		w.begin()
-		w.entries("scale", 0, func() {
-			t.Each(Mem{Base: w.at[0]}, func(i int, p Mem) {
-				VMULPS(p, sum[i], v)
-				VMOVUPS(v, p)
+	t.EachHalf(func(offset int) {
+		w := newLines(t, offset, "p")
+		sums := half("sums", offset)
+		eps, one, sum, v := t.Reg(0), t.Reg(1), t.Parts(2), t.Reg(4)
+		t.Scalar("eps", eps)
+		t.One(one)
+		w.each(func() {
+			w.begin()
+			for _, s := range sum {
+				t.Move(eps, s)
+			}
+			w.entries(0, func() {
+				t.EachPart(Mem{Base: w.at[0]}, func(i int, p Mem) { t.Add(p, sum[i], sum[i]) })
+			})
+			t.EachPart(Mem{Base: sums}, func(i int, s Mem) {
+				t.Move(sum[i], s)
+				t.Div(sum[i], one, sum[i])
+			})
+			vector.Advance(sums, t.Entry())
+			w.begin()
+			w.entries(0, func() {
+				t.EachPart(Mem{Base: w.at[0]}, func(i int, p Mem) {
+					t.Mul(p, sum[i], v)
+					t.Move(v, p)
+				})
 			})
 		})
 	})
 	vector.End()
 }
 
-func reverse(t vector.Tier) {
-	t.Begin("reverse", "func(g, y, sums []float32, n, line, along int)",
+func reverse(t vector.Target) {
+	t.Begin("reverse", "func(g, y, sums []T, n, line, along int)",
 		"equals, in every lane,", "",
 		"	for i := range n {",
 		"		sum := 0",
@@ -240,129 +242,133 @@ func reverse(t vector.Tier) {
 		"			y[i*line+j*along] *= sums[i]",
 		"		}",
 		"	}")
-	w := newLines("g", "y")
-	sums := vector.Base("sums")
-	sum, s := t.Parts(0), t.Parts(2)
-	g, y := t.Reg(4), t.Reg(5)
-	w.each(func() {
-		w.begin()
-		t.Each(Mem{Base: sums}, func(i int, m Mem) {
-			VMOVUPS(m, s[i])
-			VXORPS(sum[i], sum[i], sum[i])
-		})
-		vector.Advance(sums, vector.Entry)
-		w.entries("sum", 0, func() {
-			t.Each(Mem{Base: w.at[0]}, func(i int, g Mem) { VADDPS(g, sum[i], sum[i]) })
-		})
-		w.begin()
-		w.entries("entries", 0, func() {
-			t.Each(Mem{Base: w.at[0]}, func(i int, m Mem) {
-				at := Mem{Base: w.at[1], Disp: m.Disp}
-				VMOVUPS(m, g)
-				VMOVUPS(at, y)
-				VFNMADD231PS(sum[i], y, g)
-				VMULPS(s[i], y, y)
-				VMOVUPS(g, m)
-				VMOVUPS(y, at)
+	t.EachHalf(func(offset int) {
+		w := newLines(t, offset, "g", "y")
+		sums := half("sums", offset)
+		sum, s := t.Parts(0), t.Parts(2)
+		g, y := t.Reg(4), t.Reg(5)
+		w.each(func() {
+			w.begin()
+			t.EachPart(Mem{Base: sums}, func(i int, m Mem) {
+				t.Move(m, s[i])
+				t.Xor(sum[i], sum[i], sum[i])
+			})
+			vector.Advance(sums, t.Entry())
+			w.entries(0, func() {
+				t.EachPart(Mem{Base: w.at[0]}, func(i int, g Mem) { t.Add(g, sum[i], sum[i]) })
+			})
+			w.begin()
+			w.entries(0, func() {
+				t.EachPart(Mem{Base: w.at[0]}, func(i int, m Mem) {
+					at := Mem{Base: w.at[1], Disp: m.Disp}
+					t.Move(m, g)
+					t.Move(at, y)
+					t.MulSubFrom231(sum[i], y, g)
+					t.Mul(s[i], y, y)
+					t.Move(g, m)
+					t.Move(y, at)
+				})
 			})
 		})
 	})
 	vector.End()
 }
 
-func ratio(t vector.Tier) {
-	t.Begin("ratio", "func(g, soft []float32, eps float32)",
+func ratio(t vector.Target) {
+	t.Begin("ratio", "func(g, soft []T, eps T)",
 		"equals", "",
 		"	for i := range g {",
 		"		g[i] *= soft[i] / (soft[i] + eps)",
 		"	}")
 	g, soft, n := vector.Base("g"), vector.Base("soft"), vector.Count("g")
 	eps, p, q := t.Reg(0), t.Reg(1), t.Reg(2)
-	VBROADCASTSS(paramAddr("eps"), eps)
-	vector.Loop("entries", n, func() {
+	t.Scalar("eps", eps)
+	vector.Loop(n, func() {
 		t.Each(Mem{Base: g}, func(_ int, m Mem) {
-			VMOVUPS(Mem{Base: soft, Disp: m.Disp}, p)
-			VADDPS(p, eps, q)
-			VDIVPS(q, p, p)
-			VMULPS(m, p, p)
-			VMOVUPS(p, m)
+			t.Move(Mem{Base: soft, Disp: m.Disp}, p)
+			t.Add(p, eps, q)
+			t.Div(q, p, p)
+			t.Mul(m, p, p)
+			t.Move(p, m)
 		})
-		vector.Advance(g, vector.Entry)
-		vector.Advance(soft, vector.Entry)
+		vector.Advance(g, t.Entry())
+		vector.Advance(soft, t.Entry())
 	})
 	vector.End()
 }
 
-func balance(t vector.Tier) {
-	t.Begin("balance", "func(g, a []float32, n, line, along int)",
+func balance(t vector.Target) {
+	t.Begin("balance", "func(g, a []T, n, line, along int)",
 		"equals, in every lane,", "",
 		"	for i := range n {",
 		"		top := the first j of the maximum of a[i*line+j*along]",
 		"		g[i*line+top*along] = -(the sum of g[i*line+j*along], j != top)",
 		"	}", "",
 		"The maximum of a line with a NaN may be any number.")
-	w := newLines("g", "a")
-	// The largest number so far, its index, its gradient, and the sum of the other
-	// gradients; indices are counted as floats.
-	top, at, held, rest := t.Parts(0), t.Parts(2), t.Parts(4), t.Parts(6)
-	one, index, a, g, mask := t.Reg(8), t.Reg(9), t.Reg(10), t.Reg(11), t.Reg(12)
-	ones(one)
-	w.each(func() {
-		w.begin()
-		t.Each(Mem{Base: w.at[0]}, func(i int, m Mem) {
-			VMOVUPS(m, held[i])
-			VMOVUPS(Mem{Base: w.at[1], Disp: m.Disp}, top[i])
-			VXORPS(at[i], at[i], at[i])
-			VXORPS(rest[i], rest[i], rest[i])
-		})
-		VMOVAPS(one, index)
-		w.next()
-		w.entries("maximum", 1, func() {
-			t.Each(Mem{Base: w.at[0]}, func(i int, m Mem) {
-				VMOVUPS(m, g)
-				VMOVUPS(Mem{Base: w.at[1], Disp: m.Disp}, a)
-				if t.Wide() {
-					VCMPPS(greater, top[i], a, K1)
-					VBLENDMPS(held[i], g, K1, mask)
-					VADDPS(mask, rest[i], rest[i])
-					VMOVAPS(g, K1, held[i])
-					VMOVAPS(a, K1, top[i])
-					VMOVAPS(index, K1, at[i])
-				} else {
-					VCMPPS(greater, top[i], a, mask)
-					VBLENDVPS(mask, held[i], g, t.Reg(13))
-					VADDPS(t.Reg(13), rest[i], rest[i])
-					VBLENDVPS(mask, g, held[i], held[i])
-					VBLENDVPS(mask, a, top[i], top[i])
-					VBLENDVPS(mask, index, at[i], at[i])
-				}
+	t.EachHalf(func(offset int) {
+		w := newLines(t, offset, "g", "a")
+		// The largest number so far, its index, its gradient, and the sum of the other
+		// gradients; indices are counted as floats.
+		top, at, held, rest := t.Parts(0), t.Parts(2), t.Parts(4), t.Parts(6)
+		one, index, a, g, mask := t.Reg(8), t.Reg(9), t.Reg(10), t.Reg(11), t.Reg(12)
+		t.One(one)
+		w.each(func() {
+			w.begin()
+			t.EachPart(Mem{Base: w.at[0]}, func(i int, m Mem) {
+				t.Move(m, held[i])
+				t.Move(Mem{Base: w.at[1], Disp: m.Disp}, top[i])
+				t.Xor(at[i], at[i], at[i])
+				t.Xor(rest[i], rest[i], rest[i])
 			})
-			VADDPS(one, index, index)
-		})
-		for _, r := range rest {
-			VXORPS(mask, mask, mask)
-			VSUBPS(r, mask, r)
-		}
-		w.begin()
-		VXORPS(index, index, index)
-		w.entries("replace", 0, func() {
-			t.Each(Mem{Base: w.at[0]}, func(i int, m Mem) {
-				if t.Wide() {
-					VCMPPS(equal, index, at[i], K1)
-					VMOVUPS(rest[i], K1, m)
-				} else {
-					VCMPPS(equal, index, at[i], mask)
-					VMASKMOVPS(rest[i], mask, m)
-				}
+			t.Move(one, index)
+			w.next()
+			w.entries(1, func() {
+				t.EachPart(Mem{Base: w.at[0]}, func(i int, m Mem) {
+					t.Move(m, g)
+					t.Move(Mem{Base: w.at[1], Disp: m.Disp}, a)
+					if t.Wide() {
+						t.Compare(greater, top[i], a, K1)
+						t.Blend(held[i], g, K1, mask)
+						t.Add(mask, rest[i], rest[i])
+						t.Move(g, K1, held[i])
+						t.Move(a, K1, top[i])
+						t.Move(index, K1, at[i])
+					} else {
+						t.Compare(greater, top[i], a, mask)
+						t.BlendBySign(mask, held[i], g, t.Reg(13))
+						t.Add(t.Reg(13), rest[i], rest[i])
+						t.BlendBySign(mask, g, held[i], held[i])
+						t.BlendBySign(mask, a, top[i], top[i])
+						t.BlendBySign(mask, index, at[i], at[i])
+					}
+				})
+				t.Add(one, index, index)
 			})
-			VADDPS(one, index, index)
+			for _, r := range rest {
+				t.Xor(mask, mask, mask)
+				t.Sub(r, mask, r)
+			}
+			w.begin()
+			t.Xor(index, index, index)
+			w.entries(0, func() {
+				t.EachPart(Mem{Base: w.at[0]}, func(i int, m Mem) {
+					if t.Wide() {
+						t.Compare(equal, index, at[i], K1)
+						t.Move(rest[i], K1, m)
+					} else {
+						t.Compare(equal, index, at[i], mask)
+						t.MaskedStore(rest[i], mask, m)
+					}
+				})
+				t.Add(one, index, index)
+			})
 		})
 	})
 	vector.End()
 }
 
 // line is the registers of line i of the 4 x 4 matrix in registers 0 to 15.
-func line(t vector.Tier, columns bool, i int) []VecPhysical {
+func line(t vector.Target, columns bool, i int) []VecPhysical {
 	l := make([]VecPhysical, 4)
 	for j := range l {
 		l[j] = t.Reg(4*i + j)
@@ -373,114 +379,115 @@ func line(t vector.Tier, columns bool, i int) []VecPhysical {
 	return l
 }
 
-func steps4() {
-	t := vector.Tiers[1]
-	t.Begin("steps4", "func(p, sums []float32, steps, advance int, eps float32)",
+func steps4(t vector.Target) {
+	t.Begin("steps4", "func(p, sums []T, steps, advance int, eps T)",
 		"equals", "",
 		"	for s := range steps {",
 		"		line, along := 1, 4 if s is even, else 4, 1",
 		"		step(p, sums[s*advance:], 4, line, along, eps)",
 		"	}", "",
 		"where steps is 1 or more, with the matrix in registers.")
-	p, sums := vector.Base("p"), vector.Base("sums")
-	steps, advance := Load(Param("steps"), GP64()), vector.Stride("advance", 4)
-	sum, eps, one := t.Parts(16)[:0], t.Reg(24), t.Reg(25)
-	for i := range 4 {
-		sum = append(sum, t.Reg(16+i))
-	}
-	VBROADCASTSS(paramAddr("eps"), eps)
-	ones(one)
-	for k := range 16 {
-		VMOVUPS(Mem{Base: p, Disp: k * vector.Entry}, t.Reg(k))
-	}
-	half := func(columns bool) {
-		for i := range 4 {
-			l := line(t, columns, i)
-			VADDPS(l[0], l[1], sum[i])
-			VADDPS(l[2], l[3], t.Reg(20+i))
+	eps, one := t.Reg(24), t.Reg(25)
+	t.Scalar("eps", eps)
+	t.One(one)
+	t.EachHalf(func(offset int) {
+		p, sums := half("p", offset), half("sums", offset)
+		steps, advance := Load(Param("steps"), GP64()), vector.Stride("advance", t.Elem)
+		for k := range 16 {
+			t.Move(Mem{Base: p, Disp: k * t.Entry()}, t.Reg(k))
 		}
-		for i := range 4 {
-			VADDPS(eps, sum[i], sum[i])
-		}
-		for i := range 4 {
-			VADDPS(t.Reg(20+i), sum[i], sum[i])
-		}
-		for i := range 4 {
-			VMOVUPS(sum[i], Mem{Base: sums, Disp: i * vector.Entry})
-			VDIVPS(sum[i], one, sum[i])
-		}
-		for i := range 4 {
-			for _, r := range line(t, columns, i) {
-				VMULPS(sum[i], r, r)
+		step := func(columns bool) {
+			for i := range 4 {
+				l := line(t, columns, i)
+				t.Add(l[0], l[1], t.Reg(16+i))
+				t.Add(l[2], l[3], t.Reg(20+i))
 			}
+			for i := range 4 {
+				t.Add(eps, t.Reg(16+i), t.Reg(16+i))
+			}
+			for i := range 4 {
+				t.Add(t.Reg(20+i), t.Reg(16+i), t.Reg(16+i))
+			}
+			for i := range 4 {
+				t.Move(t.Reg(16+i), Mem{Base: sums, Disp: i * t.Entry()})
+				t.Div(t.Reg(16+i), one, t.Reg(16+i))
+			}
+			for i := range 4 {
+				for _, r := range line(t, columns, i) {
+					t.Mul(t.Reg(16+i), r, r)
+				}
+			}
+			ADDQ(advance, sums)
+			DECQ(steps)
 		}
-		ADDQ(advance, sums)
-		DECQ(steps)
-	}
-	Label("columns")
-	half(true)
-	JZ(LabelRef("done"))
-	half(false)
-	JNZ(LabelRef("columns"))
-	Label("done")
-	for k := range 16 {
-		VMOVUPS(t.Reg(k), Mem{Base: p, Disp: k * vector.Entry})
-	}
+		columns, done := label("columns", offset), label("done", offset)
+		Label(columns)
+		step(true)
+		JZ(LabelRef(done))
+		step(false)
+		JNZ(LabelRef(columns))
+		Label(done)
+		for k := range 16 {
+			t.Move(t.Reg(k), Mem{Base: p, Disp: k * t.Entry()})
+		}
+	})
 	vector.End()
 }
 
-func reverse4() {
-	t := vector.Tiers[1]
-	t.Begin("reverse4", "func(g, y, sums []float32, steps int)",
+func label(name string, offset int) string { return fmt.Sprintf("%s%d", name, offset) }
+
+func reverse4(t vector.Target) {
+	t.Begin("reverse4", "func(g, y, sums []T, steps int)",
 		"equals", "",
 		"	for s := steps - 1; s >= 0; s-- {",
 		"		line, along := 1, 4 if s is even, else 4, 1",
 		"		reverse(g, y, sums[s*4*16:], 4, line, along)",
 		"	}", "",
 		"where steps is 1 or more, with g in registers.")
-	g, y, sums := vector.Base("g"), vector.Base("y"), vector.Base("sums")
-	steps := Load(Param("steps"), GP64())
-	last := GP64()
-	LEAQ(Mem{Base: steps, Disp: -1}, last)
-	IMUL3Q(U32(4*vector.Entry), last, last)
-	ADDQ(last, sums)
-	for k := range 16 {
-		VMOVUPS(Mem{Base: g, Disp: k * vector.Entry}, t.Reg(k))
-	}
-	half := func(columns bool) {
-		for i := range 4 {
-			l := line(t, columns, i)
-			VADDPS(l[0], l[1], t.Reg(16+i))
-			VADDPS(l[2], l[3], t.Reg(20+i))
-		}
-		for i := range 4 {
-			VADDPS(t.Reg(20+i), t.Reg(16+i), t.Reg(16+i))
-			VMOVUPS(Mem{Base: sums, Disp: i * vector.Entry}, t.Reg(20+i))
-		}
+	t.EachHalf(func(offset int) {
+		g, y, sums := half("g", offset), half("y", offset), half("sums", offset)
+		steps, last := Load(Param("steps"), GP64()), GP64()
+		LEAQ(Mem{Base: steps, Disp: -1}, last)
+		IMUL3Q(U32(4*t.Entry()), last, last)
+		ADDQ(last, sums)
 		for k := range 16 {
-			i := k / 4
-			if columns {
-				i = k % 4
-			}
-			v := t.Reg(24 + k%8)
-			at := Mem{Base: y, Disp: k * vector.Entry}
-			VMOVUPS(at, v)
-			VFNMADD231PS(v, t.Reg(16+i), t.Reg(k))
-			VMULPS(v, t.Reg(20+i), v)
-			VMOVUPS(v, at)
+			t.Move(Mem{Base: g, Disp: k * t.Entry()}, t.Reg(k))
 		}
-		SUBQ(U32(4*vector.Entry), sums)
-		DECQ(steps)
-	}
-	TESTB(Imm(1), steps.(GP).As8())
-	JNZ(LabelRef("columns"))
-	Label("rows")
-	half(false)
-	Label("columns")
-	half(true)
-	JNZ(LabelRef("rows"))
-	for k := range 16 {
-		VMOVUPS(t.Reg(k), Mem{Base: g, Disp: k * vector.Entry})
-	}
+		reverse := func(columns bool) {
+			for i := range 4 {
+				l := line(t, columns, i)
+				t.Add(l[0], l[1], t.Reg(16+i))
+				t.Add(l[2], l[3], t.Reg(20+i))
+			}
+			for i := range 4 {
+				t.Add(t.Reg(20+i), t.Reg(16+i), t.Reg(16+i))
+				t.Move(Mem{Base: sums, Disp: i * t.Entry()}, t.Reg(20+i))
+			}
+			for k := range 16 {
+				i := k / 4
+				if columns {
+					i = k % 4
+				}
+				v, at := t.Reg(24+k%8), Mem{Base: y, Disp: k * t.Entry()}
+				t.Move(at, v)
+				t.MulSubFrom231(v, t.Reg(16+i), t.Reg(k))
+				t.Mul(v, t.Reg(20+i), v)
+				t.Move(v, at)
+			}
+			SUBQ(U32(4*t.Entry()), sums)
+			DECQ(steps)
+		}
+		columns, rows := label("columns", offset), label("rows", offset)
+		TESTB(Imm(1), steps.(GP).As8())
+		JNZ(LabelRef(columns))
+		Label(rows)
+		reverse(false)
+		Label(columns)
+		reverse(true)
+		JNZ(LabelRef(rows))
+		for k := range 16 {
+			t.Move(t.Reg(k), Mem{Base: g, Disp: k * t.Entry()})
+		}
+	})
 	vector.End()
 }

@@ -21,20 +21,15 @@ type Kernels[T dtype.Float] struct {
 	Slope func(dst, src []T)
 }
 
-var (
-	portable32 = portable[float32]()
-	portable64 = portable[float64]()
-)
-
 func portable[T dtype.Float]() Kernels[T] {
 	return Kernels[T]{Exp: exp[T], Sigmoid: sigmoid[T], Slope: slope[T]}
 }
 
 // For is the kernels of the active tier.
 func For[T dtype.Float]() *Kernels[T] {
-	var k any = &portable64
+	var k any = &double[tier.Active]
 	if unsafe.Sizeof(T(0)) == 4 {
-		k = float32Kernels(tier.Active)
+		k = &single[tier.Active]
 	}
 	return k.(*Kernels[T])
 }

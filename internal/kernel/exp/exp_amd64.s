@@ -2,626 +2,1472 @@
 
 #include "textflag.h"
 
-DATA most<>+0(SB)/4, $0x42b20000
-DATA most<>+4(SB)/4, $0x42b20000
-DATA most<>+8(SB)/4, $0x42b20000
-DATA most<>+12(SB)/4, $0x42b20000
-DATA most<>+16(SB)/4, $0x42b20000
-DATA most<>+20(SB)/4, $0x42b20000
-DATA most<>+24(SB)/4, $0x42b20000
-DATA most<>+28(SB)/4, $0x42b20000
-DATA most<>+32(SB)/4, $0x42b20000
-DATA most<>+36(SB)/4, $0x42b20000
-DATA most<>+40(SB)/4, $0x42b20000
-DATA most<>+44(SB)/4, $0x42b20000
-DATA most<>+48(SB)/4, $0x42b20000
-DATA most<>+52(SB)/4, $0x42b20000
-DATA most<>+56(SB)/4, $0x42b20000
-DATA most<>+60(SB)/4, $0x42b20000
-GLOBL most<>(SB), RODATA|NOPTR, $64
+DATA one32<>+0(SB)/4, $0x3f800000
+DATA one32<>+4(SB)/4, $0x3f800000
+DATA one32<>+8(SB)/4, $0x3f800000
+DATA one32<>+12(SB)/4, $0x3f800000
+DATA one32<>+16(SB)/4, $0x3f800000
+DATA one32<>+20(SB)/4, $0x3f800000
+DATA one32<>+24(SB)/4, $0x3f800000
+DATA one32<>+28(SB)/4, $0x3f800000
+DATA one32<>+32(SB)/4, $0x3f800000
+DATA one32<>+36(SB)/4, $0x3f800000
+DATA one32<>+40(SB)/4, $0x3f800000
+DATA one32<>+44(SB)/4, $0x3f800000
+DATA one32<>+48(SB)/4, $0x3f800000
+DATA one32<>+52(SB)/4, $0x3f800000
+DATA one32<>+56(SB)/4, $0x3f800000
+DATA one32<>+60(SB)/4, $0x3f800000
+GLOBL one32<>(SB), RODATA|NOPTR, $64
 
-DATA least<>+0(SB)/4, $0xc2d00000
-DATA least<>+4(SB)/4, $0xc2d00000
-DATA least<>+8(SB)/4, $0xc2d00000
-DATA least<>+12(SB)/4, $0xc2d00000
-DATA least<>+16(SB)/4, $0xc2d00000
-DATA least<>+20(SB)/4, $0xc2d00000
-DATA least<>+24(SB)/4, $0xc2d00000
-DATA least<>+28(SB)/4, $0xc2d00000
-DATA least<>+32(SB)/4, $0xc2d00000
-DATA least<>+36(SB)/4, $0xc2d00000
-DATA least<>+40(SB)/4, $0xc2d00000
-DATA least<>+44(SB)/4, $0xc2d00000
-DATA least<>+48(SB)/4, $0xc2d00000
-DATA least<>+52(SB)/4, $0xc2d00000
-DATA least<>+56(SB)/4, $0xc2d00000
-DATA least<>+60(SB)/4, $0xc2d00000
-GLOBL least<>(SB), RODATA|NOPTR, $64
+DATA half32<>+0(SB)/4, $0x3f000000
+DATA half32<>+4(SB)/4, $0x3f000000
+DATA half32<>+8(SB)/4, $0x3f000000
+DATA half32<>+12(SB)/4, $0x3f000000
+DATA half32<>+16(SB)/4, $0x3f000000
+DATA half32<>+20(SB)/4, $0x3f000000
+DATA half32<>+24(SB)/4, $0x3f000000
+DATA half32<>+28(SB)/4, $0x3f000000
+DATA half32<>+32(SB)/4, $0x3f000000
+DATA half32<>+36(SB)/4, $0x3f000000
+DATA half32<>+40(SB)/4, $0x3f000000
+DATA half32<>+44(SB)/4, $0x3f000000
+DATA half32<>+48(SB)/4, $0x3f000000
+DATA half32<>+52(SB)/4, $0x3f000000
+DATA half32<>+56(SB)/4, $0x3f000000
+DATA half32<>+60(SB)/4, $0x3f000000
+GLOBL half32<>(SB), RODATA|NOPTR, $64
 
-DATA one<>+0(SB)/4, $0x3f800000
-DATA one<>+4(SB)/4, $0x3f800000
-DATA one<>+8(SB)/4, $0x3f800000
-DATA one<>+12(SB)/4, $0x3f800000
-DATA one<>+16(SB)/4, $0x3f800000
-DATA one<>+20(SB)/4, $0x3f800000
-DATA one<>+24(SB)/4, $0x3f800000
-DATA one<>+28(SB)/4, $0x3f800000
-DATA one<>+32(SB)/4, $0x3f800000
-DATA one<>+36(SB)/4, $0x3f800000
-DATA one<>+40(SB)/4, $0x3f800000
-DATA one<>+44(SB)/4, $0x3f800000
-DATA one<>+48(SB)/4, $0x3f800000
-DATA one<>+52(SB)/4, $0x3f800000
-DATA one<>+56(SB)/4, $0x3f800000
-DATA one<>+60(SB)/4, $0x3f800000
-GLOBL one<>(SB), RODATA|NOPTR, $64
+DATA sign32<>+0(SB)/4, $0x80000000
+DATA sign32<>+4(SB)/4, $0x80000000
+DATA sign32<>+8(SB)/4, $0x80000000
+DATA sign32<>+12(SB)/4, $0x80000000
+DATA sign32<>+16(SB)/4, $0x80000000
+DATA sign32<>+20(SB)/4, $0x80000000
+DATA sign32<>+24(SB)/4, $0x80000000
+DATA sign32<>+28(SB)/4, $0x80000000
+DATA sign32<>+32(SB)/4, $0x80000000
+DATA sign32<>+36(SB)/4, $0x80000000
+DATA sign32<>+40(SB)/4, $0x80000000
+DATA sign32<>+44(SB)/4, $0x80000000
+DATA sign32<>+48(SB)/4, $0x80000000
+DATA sign32<>+52(SB)/4, $0x80000000
+DATA sign32<>+56(SB)/4, $0x80000000
+DATA sign32<>+60(SB)/4, $0x80000000
+GLOBL sign32<>(SB), RODATA|NOPTR, $64
 
-DATA half<>+0(SB)/4, $0x3f000000
-DATA half<>+4(SB)/4, $0x3f000000
-DATA half<>+8(SB)/4, $0x3f000000
-DATA half<>+12(SB)/4, $0x3f000000
-DATA half<>+16(SB)/4, $0x3f000000
-DATA half<>+20(SB)/4, $0x3f000000
-DATA half<>+24(SB)/4, $0x3f000000
-DATA half<>+28(SB)/4, $0x3f000000
-DATA half<>+32(SB)/4, $0x3f000000
-DATA half<>+36(SB)/4, $0x3f000000
-DATA half<>+40(SB)/4, $0x3f000000
-DATA half<>+44(SB)/4, $0x3f000000
-DATA half<>+48(SB)/4, $0x3f000000
-DATA half<>+52(SB)/4, $0x3f000000
-DATA half<>+56(SB)/4, $0x3f000000
-DATA half<>+60(SB)/4, $0x3f000000
-GLOBL half<>(SB), RODATA|NOPTR, $64
+DATA most32<>+0(SB)/4, $0x42b20000
+DATA most32<>+4(SB)/4, $0x42b20000
+DATA most32<>+8(SB)/4, $0x42b20000
+DATA most32<>+12(SB)/4, $0x42b20000
+DATA most32<>+16(SB)/4, $0x42b20000
+DATA most32<>+20(SB)/4, $0x42b20000
+DATA most32<>+24(SB)/4, $0x42b20000
+DATA most32<>+28(SB)/4, $0x42b20000
+DATA most32<>+32(SB)/4, $0x42b20000
+DATA most32<>+36(SB)/4, $0x42b20000
+DATA most32<>+40(SB)/4, $0x42b20000
+DATA most32<>+44(SB)/4, $0x42b20000
+DATA most32<>+48(SB)/4, $0x42b20000
+DATA most32<>+52(SB)/4, $0x42b20000
+DATA most32<>+56(SB)/4, $0x42b20000
+DATA most32<>+60(SB)/4, $0x42b20000
+GLOBL most32<>(SB), RODATA|NOPTR, $64
 
-DATA log2e<>+0(SB)/4, $0x3fb8aa3b
-DATA log2e<>+4(SB)/4, $0x3fb8aa3b
-DATA log2e<>+8(SB)/4, $0x3fb8aa3b
-DATA log2e<>+12(SB)/4, $0x3fb8aa3b
-DATA log2e<>+16(SB)/4, $0x3fb8aa3b
-DATA log2e<>+20(SB)/4, $0x3fb8aa3b
-DATA log2e<>+24(SB)/4, $0x3fb8aa3b
-DATA log2e<>+28(SB)/4, $0x3fb8aa3b
-DATA log2e<>+32(SB)/4, $0x3fb8aa3b
-DATA log2e<>+36(SB)/4, $0x3fb8aa3b
-DATA log2e<>+40(SB)/4, $0x3fb8aa3b
-DATA log2e<>+44(SB)/4, $0x3fb8aa3b
-DATA log2e<>+48(SB)/4, $0x3fb8aa3b
-DATA log2e<>+52(SB)/4, $0x3fb8aa3b
-DATA log2e<>+56(SB)/4, $0x3fb8aa3b
-DATA log2e<>+60(SB)/4, $0x3fb8aa3b
-GLOBL log2e<>(SB), RODATA|NOPTR, $64
+DATA least32<>+0(SB)/4, $0xc2d00000
+DATA least32<>+4(SB)/4, $0xc2d00000
+DATA least32<>+8(SB)/4, $0xc2d00000
+DATA least32<>+12(SB)/4, $0xc2d00000
+DATA least32<>+16(SB)/4, $0xc2d00000
+DATA least32<>+20(SB)/4, $0xc2d00000
+DATA least32<>+24(SB)/4, $0xc2d00000
+DATA least32<>+28(SB)/4, $0xc2d00000
+DATA least32<>+32(SB)/4, $0xc2d00000
+DATA least32<>+36(SB)/4, $0xc2d00000
+DATA least32<>+40(SB)/4, $0xc2d00000
+DATA least32<>+44(SB)/4, $0xc2d00000
+DATA least32<>+48(SB)/4, $0xc2d00000
+DATA least32<>+52(SB)/4, $0xc2d00000
+DATA least32<>+56(SB)/4, $0xc2d00000
+DATA least32<>+60(SB)/4, $0xc2d00000
+GLOBL least32<>(SB), RODATA|NOPTR, $64
 
-DATA ln2<>+0(SB)/4, $0x3f317218
-DATA ln2<>+4(SB)/4, $0x3f317218
-DATA ln2<>+8(SB)/4, $0x3f317218
-DATA ln2<>+12(SB)/4, $0x3f317218
-DATA ln2<>+16(SB)/4, $0x3f317218
-DATA ln2<>+20(SB)/4, $0x3f317218
-DATA ln2<>+24(SB)/4, $0x3f317218
-DATA ln2<>+28(SB)/4, $0x3f317218
-DATA ln2<>+32(SB)/4, $0x3f317218
-DATA ln2<>+36(SB)/4, $0x3f317218
-DATA ln2<>+40(SB)/4, $0x3f317218
-DATA ln2<>+44(SB)/4, $0x3f317218
-DATA ln2<>+48(SB)/4, $0x3f317218
-DATA ln2<>+52(SB)/4, $0x3f317218
-DATA ln2<>+56(SB)/4, $0x3f317218
-DATA ln2<>+60(SB)/4, $0x3f317218
-GLOBL ln2<>(SB), RODATA|NOPTR, $64
+DATA log2e32<>+0(SB)/4, $0x3fb8aa3b
+DATA log2e32<>+4(SB)/4, $0x3fb8aa3b
+DATA log2e32<>+8(SB)/4, $0x3fb8aa3b
+DATA log2e32<>+12(SB)/4, $0x3fb8aa3b
+DATA log2e32<>+16(SB)/4, $0x3fb8aa3b
+DATA log2e32<>+20(SB)/4, $0x3fb8aa3b
+DATA log2e32<>+24(SB)/4, $0x3fb8aa3b
+DATA log2e32<>+28(SB)/4, $0x3fb8aa3b
+DATA log2e32<>+32(SB)/4, $0x3fb8aa3b
+DATA log2e32<>+36(SB)/4, $0x3fb8aa3b
+DATA log2e32<>+40(SB)/4, $0x3fb8aa3b
+DATA log2e32<>+44(SB)/4, $0x3fb8aa3b
+DATA log2e32<>+48(SB)/4, $0x3fb8aa3b
+DATA log2e32<>+52(SB)/4, $0x3fb8aa3b
+DATA log2e32<>+56(SB)/4, $0x3fb8aa3b
+DATA log2e32<>+60(SB)/4, $0x3fb8aa3b
+GLOBL log2e32<>(SB), RODATA|NOPTR, $64
 
-DATA ln2Low<>+0(SB)/4, $0xb102e308
-DATA ln2Low<>+4(SB)/4, $0xb102e308
-DATA ln2Low<>+8(SB)/4, $0xb102e308
-DATA ln2Low<>+12(SB)/4, $0xb102e308
-DATA ln2Low<>+16(SB)/4, $0xb102e308
-DATA ln2Low<>+20(SB)/4, $0xb102e308
-DATA ln2Low<>+24(SB)/4, $0xb102e308
-DATA ln2Low<>+28(SB)/4, $0xb102e308
-DATA ln2Low<>+32(SB)/4, $0xb102e308
-DATA ln2Low<>+36(SB)/4, $0xb102e308
-DATA ln2Low<>+40(SB)/4, $0xb102e308
-DATA ln2Low<>+44(SB)/4, $0xb102e308
-DATA ln2Low<>+48(SB)/4, $0xb102e308
-DATA ln2Low<>+52(SB)/4, $0xb102e308
-DATA ln2Low<>+56(SB)/4, $0xb102e308
-DATA ln2Low<>+60(SB)/4, $0xb102e308
-GLOBL ln2Low<>(SB), RODATA|NOPTR, $64
+DATA ln232<>+0(SB)/4, $0x3f317218
+DATA ln232<>+4(SB)/4, $0x3f317218
+DATA ln232<>+8(SB)/4, $0x3f317218
+DATA ln232<>+12(SB)/4, $0x3f317218
+DATA ln232<>+16(SB)/4, $0x3f317218
+DATA ln232<>+20(SB)/4, $0x3f317218
+DATA ln232<>+24(SB)/4, $0x3f317218
+DATA ln232<>+28(SB)/4, $0x3f317218
+DATA ln232<>+32(SB)/4, $0x3f317218
+DATA ln232<>+36(SB)/4, $0x3f317218
+DATA ln232<>+40(SB)/4, $0x3f317218
+DATA ln232<>+44(SB)/4, $0x3f317218
+DATA ln232<>+48(SB)/4, $0x3f317218
+DATA ln232<>+52(SB)/4, $0x3f317218
+DATA ln232<>+56(SB)/4, $0x3f317218
+DATA ln232<>+60(SB)/4, $0x3f317218
+GLOBL ln232<>(SB), RODATA|NOPTR, $64
 
-DATA p5<>+0(SB)/4, $0x39509279
-DATA p5<>+4(SB)/4, $0x39509279
-DATA p5<>+8(SB)/4, $0x39509279
-DATA p5<>+12(SB)/4, $0x39509279
-DATA p5<>+16(SB)/4, $0x39509279
-DATA p5<>+20(SB)/4, $0x39509279
-DATA p5<>+24(SB)/4, $0x39509279
-DATA p5<>+28(SB)/4, $0x39509279
-DATA p5<>+32(SB)/4, $0x39509279
-DATA p5<>+36(SB)/4, $0x39509279
-DATA p5<>+40(SB)/4, $0x39509279
-DATA p5<>+44(SB)/4, $0x39509279
-DATA p5<>+48(SB)/4, $0x39509279
-DATA p5<>+52(SB)/4, $0x39509279
-DATA p5<>+56(SB)/4, $0x39509279
-DATA p5<>+60(SB)/4, $0x39509279
-GLOBL p5<>(SB), RODATA|NOPTR, $64
+DATA ln2Low32<>+0(SB)/4, $0xb102e308
+DATA ln2Low32<>+4(SB)/4, $0xb102e308
+DATA ln2Low32<>+8(SB)/4, $0xb102e308
+DATA ln2Low32<>+12(SB)/4, $0xb102e308
+DATA ln2Low32<>+16(SB)/4, $0xb102e308
+DATA ln2Low32<>+20(SB)/4, $0xb102e308
+DATA ln2Low32<>+24(SB)/4, $0xb102e308
+DATA ln2Low32<>+28(SB)/4, $0xb102e308
+DATA ln2Low32<>+32(SB)/4, $0xb102e308
+DATA ln2Low32<>+36(SB)/4, $0xb102e308
+DATA ln2Low32<>+40(SB)/4, $0xb102e308
+DATA ln2Low32<>+44(SB)/4, $0xb102e308
+DATA ln2Low32<>+48(SB)/4, $0xb102e308
+DATA ln2Low32<>+52(SB)/4, $0xb102e308
+DATA ln2Low32<>+56(SB)/4, $0xb102e308
+DATA ln2Low32<>+60(SB)/4, $0xb102e308
+GLOBL ln2Low32<>(SB), RODATA|NOPTR, $64
 
-DATA p4<>+0(SB)/4, $0x3ab6a192
-DATA p4<>+4(SB)/4, $0x3ab6a192
-DATA p4<>+8(SB)/4, $0x3ab6a192
-DATA p4<>+12(SB)/4, $0x3ab6a192
-DATA p4<>+16(SB)/4, $0x3ab6a192
-DATA p4<>+20(SB)/4, $0x3ab6a192
-DATA p4<>+24(SB)/4, $0x3ab6a192
-DATA p4<>+28(SB)/4, $0x3ab6a192
-DATA p4<>+32(SB)/4, $0x3ab6a192
-DATA p4<>+36(SB)/4, $0x3ab6a192
-DATA p4<>+40(SB)/4, $0x3ab6a192
-DATA p4<>+44(SB)/4, $0x3ab6a192
-DATA p4<>+48(SB)/4, $0x3ab6a192
-DATA p4<>+52(SB)/4, $0x3ab6a192
-DATA p4<>+56(SB)/4, $0x3ab6a192
-DATA p4<>+60(SB)/4, $0x3ab6a192
-GLOBL p4<>(SB), RODATA|NOPTR, $64
+DATA bias32<>+0(SB)/4, $0x0000007f
+DATA bias32<>+4(SB)/4, $0x0000007f
+DATA bias32<>+8(SB)/4, $0x0000007f
+DATA bias32<>+12(SB)/4, $0x0000007f
+DATA bias32<>+16(SB)/4, $0x0000007f
+DATA bias32<>+20(SB)/4, $0x0000007f
+DATA bias32<>+24(SB)/4, $0x0000007f
+DATA bias32<>+28(SB)/4, $0x0000007f
+DATA bias32<>+32(SB)/4, $0x0000007f
+DATA bias32<>+36(SB)/4, $0x0000007f
+DATA bias32<>+40(SB)/4, $0x0000007f
+DATA bias32<>+44(SB)/4, $0x0000007f
+DATA bias32<>+48(SB)/4, $0x0000007f
+DATA bias32<>+52(SB)/4, $0x0000007f
+DATA bias32<>+56(SB)/4, $0x0000007f
+DATA bias32<>+60(SB)/4, $0x0000007f
+GLOBL bias32<>(SB), RODATA|NOPTR, $64
 
-DATA p3<>+0(SB)/4, $0x3c088870
-DATA p3<>+4(SB)/4, $0x3c088870
-DATA p3<>+8(SB)/4, $0x3c088870
-DATA p3<>+12(SB)/4, $0x3c088870
-DATA p3<>+16(SB)/4, $0x3c088870
-DATA p3<>+20(SB)/4, $0x3c088870
-DATA p3<>+24(SB)/4, $0x3c088870
-DATA p3<>+28(SB)/4, $0x3c088870
-DATA p3<>+32(SB)/4, $0x3c088870
-DATA p3<>+36(SB)/4, $0x3c088870
-DATA p3<>+40(SB)/4, $0x3c088870
-DATA p3<>+44(SB)/4, $0x3c088870
-DATA p3<>+48(SB)/4, $0x3c088870
-DATA p3<>+52(SB)/4, $0x3c088870
-DATA p3<>+56(SB)/4, $0x3c088870
-DATA p3<>+60(SB)/4, $0x3c088870
-GLOBL p3<>(SB), RODATA|NOPTR, $64
+DATA p532<>+0(SB)/4, $0x39509279
+DATA p532<>+4(SB)/4, $0x39509279
+DATA p532<>+8(SB)/4, $0x39509279
+DATA p532<>+12(SB)/4, $0x39509279
+DATA p532<>+16(SB)/4, $0x39509279
+DATA p532<>+20(SB)/4, $0x39509279
+DATA p532<>+24(SB)/4, $0x39509279
+DATA p532<>+28(SB)/4, $0x39509279
+DATA p532<>+32(SB)/4, $0x39509279
+DATA p532<>+36(SB)/4, $0x39509279
+DATA p532<>+40(SB)/4, $0x39509279
+DATA p532<>+44(SB)/4, $0x39509279
+DATA p532<>+48(SB)/4, $0x39509279
+DATA p532<>+52(SB)/4, $0x39509279
+DATA p532<>+56(SB)/4, $0x39509279
+DATA p532<>+60(SB)/4, $0x39509279
+GLOBL p532<>(SB), RODATA|NOPTR, $64
 
-DATA p2<>+0(SB)/4, $0x3d2aaa75
-DATA p2<>+4(SB)/4, $0x3d2aaa75
-DATA p2<>+8(SB)/4, $0x3d2aaa75
-DATA p2<>+12(SB)/4, $0x3d2aaa75
-DATA p2<>+16(SB)/4, $0x3d2aaa75
-DATA p2<>+20(SB)/4, $0x3d2aaa75
-DATA p2<>+24(SB)/4, $0x3d2aaa75
-DATA p2<>+28(SB)/4, $0x3d2aaa75
-DATA p2<>+32(SB)/4, $0x3d2aaa75
-DATA p2<>+36(SB)/4, $0x3d2aaa75
-DATA p2<>+40(SB)/4, $0x3d2aaa75
-DATA p2<>+44(SB)/4, $0x3d2aaa75
-DATA p2<>+48(SB)/4, $0x3d2aaa75
-DATA p2<>+52(SB)/4, $0x3d2aaa75
-DATA p2<>+56(SB)/4, $0x3d2aaa75
-DATA p2<>+60(SB)/4, $0x3d2aaa75
-GLOBL p2<>(SB), RODATA|NOPTR, $64
+DATA p432<>+0(SB)/4, $0x3ab6a192
+DATA p432<>+4(SB)/4, $0x3ab6a192
+DATA p432<>+8(SB)/4, $0x3ab6a192
+DATA p432<>+12(SB)/4, $0x3ab6a192
+DATA p432<>+16(SB)/4, $0x3ab6a192
+DATA p432<>+20(SB)/4, $0x3ab6a192
+DATA p432<>+24(SB)/4, $0x3ab6a192
+DATA p432<>+28(SB)/4, $0x3ab6a192
+DATA p432<>+32(SB)/4, $0x3ab6a192
+DATA p432<>+36(SB)/4, $0x3ab6a192
+DATA p432<>+40(SB)/4, $0x3ab6a192
+DATA p432<>+44(SB)/4, $0x3ab6a192
+DATA p432<>+48(SB)/4, $0x3ab6a192
+DATA p432<>+52(SB)/4, $0x3ab6a192
+DATA p432<>+56(SB)/4, $0x3ab6a192
+DATA p432<>+60(SB)/4, $0x3ab6a192
+GLOBL p432<>(SB), RODATA|NOPTR, $64
 
-DATA p1<>+0(SB)/4, $0x3e2aaaab
-DATA p1<>+4(SB)/4, $0x3e2aaaab
-DATA p1<>+8(SB)/4, $0x3e2aaaab
-DATA p1<>+12(SB)/4, $0x3e2aaaab
-DATA p1<>+16(SB)/4, $0x3e2aaaab
-DATA p1<>+20(SB)/4, $0x3e2aaaab
-DATA p1<>+24(SB)/4, $0x3e2aaaab
-DATA p1<>+28(SB)/4, $0x3e2aaaab
-DATA p1<>+32(SB)/4, $0x3e2aaaab
-DATA p1<>+36(SB)/4, $0x3e2aaaab
-DATA p1<>+40(SB)/4, $0x3e2aaaab
-DATA p1<>+44(SB)/4, $0x3e2aaaab
-DATA p1<>+48(SB)/4, $0x3e2aaaab
-DATA p1<>+52(SB)/4, $0x3e2aaaab
-DATA p1<>+56(SB)/4, $0x3e2aaaab
-DATA p1<>+60(SB)/4, $0x3e2aaaab
-GLOBL p1<>(SB), RODATA|NOPTR, $64
+DATA p332<>+0(SB)/4, $0x3c088870
+DATA p332<>+4(SB)/4, $0x3c088870
+DATA p332<>+8(SB)/4, $0x3c088870
+DATA p332<>+12(SB)/4, $0x3c088870
+DATA p332<>+16(SB)/4, $0x3c088870
+DATA p332<>+20(SB)/4, $0x3c088870
+DATA p332<>+24(SB)/4, $0x3c088870
+DATA p332<>+28(SB)/4, $0x3c088870
+DATA p332<>+32(SB)/4, $0x3c088870
+DATA p332<>+36(SB)/4, $0x3c088870
+DATA p332<>+40(SB)/4, $0x3c088870
+DATA p332<>+44(SB)/4, $0x3c088870
+DATA p332<>+48(SB)/4, $0x3c088870
+DATA p332<>+52(SB)/4, $0x3c088870
+DATA p332<>+56(SB)/4, $0x3c088870
+DATA p332<>+60(SB)/4, $0x3c088870
+GLOBL p332<>(SB), RODATA|NOPTR, $64
 
-DATA bias<>+0(SB)/4, $0x0000007f
-DATA bias<>+4(SB)/4, $0x0000007f
-DATA bias<>+8(SB)/4, $0x0000007f
-DATA bias<>+12(SB)/4, $0x0000007f
-DATA bias<>+16(SB)/4, $0x0000007f
-DATA bias<>+20(SB)/4, $0x0000007f
-DATA bias<>+24(SB)/4, $0x0000007f
-DATA bias<>+28(SB)/4, $0x0000007f
-DATA bias<>+32(SB)/4, $0x0000007f
-DATA bias<>+36(SB)/4, $0x0000007f
-DATA bias<>+40(SB)/4, $0x0000007f
-DATA bias<>+44(SB)/4, $0x0000007f
-DATA bias<>+48(SB)/4, $0x0000007f
-DATA bias<>+52(SB)/4, $0x0000007f
-DATA bias<>+56(SB)/4, $0x0000007f
-DATA bias<>+60(SB)/4, $0x0000007f
-GLOBL bias<>(SB), RODATA|NOPTR, $64
+DATA p232<>+0(SB)/4, $0x3d2aaa75
+DATA p232<>+4(SB)/4, $0x3d2aaa75
+DATA p232<>+8(SB)/4, $0x3d2aaa75
+DATA p232<>+12(SB)/4, $0x3d2aaa75
+DATA p232<>+16(SB)/4, $0x3d2aaa75
+DATA p232<>+20(SB)/4, $0x3d2aaa75
+DATA p232<>+24(SB)/4, $0x3d2aaa75
+DATA p232<>+28(SB)/4, $0x3d2aaa75
+DATA p232<>+32(SB)/4, $0x3d2aaa75
+DATA p232<>+36(SB)/4, $0x3d2aaa75
+DATA p232<>+40(SB)/4, $0x3d2aaa75
+DATA p232<>+44(SB)/4, $0x3d2aaa75
+DATA p232<>+48(SB)/4, $0x3d2aaa75
+DATA p232<>+52(SB)/4, $0x3d2aaa75
+DATA p232<>+56(SB)/4, $0x3d2aaa75
+DATA p232<>+60(SB)/4, $0x3d2aaa75
+GLOBL p232<>(SB), RODATA|NOPTR, $64
 
-DATA sign<>+0(SB)/4, $0x80000000
-DATA sign<>+4(SB)/4, $0x80000000
-DATA sign<>+8(SB)/4, $0x80000000
-DATA sign<>+12(SB)/4, $0x80000000
-DATA sign<>+16(SB)/4, $0x80000000
-DATA sign<>+20(SB)/4, $0x80000000
-DATA sign<>+24(SB)/4, $0x80000000
-DATA sign<>+28(SB)/4, $0x80000000
-DATA sign<>+32(SB)/4, $0x80000000
-DATA sign<>+36(SB)/4, $0x80000000
-DATA sign<>+40(SB)/4, $0x80000000
-DATA sign<>+44(SB)/4, $0x80000000
-DATA sign<>+48(SB)/4, $0x80000000
-DATA sign<>+52(SB)/4, $0x80000000
-DATA sign<>+56(SB)/4, $0x80000000
-DATA sign<>+60(SB)/4, $0x80000000
-GLOBL sign<>(SB), RODATA|NOPTR, $64
+DATA p132<>+0(SB)/4, $0x3e2aaaab
+DATA p132<>+4(SB)/4, $0x3e2aaaab
+DATA p132<>+8(SB)/4, $0x3e2aaaab
+DATA p132<>+12(SB)/4, $0x3e2aaaab
+DATA p132<>+16(SB)/4, $0x3e2aaaab
+DATA p132<>+20(SB)/4, $0x3e2aaaab
+DATA p132<>+24(SB)/4, $0x3e2aaaab
+DATA p132<>+28(SB)/4, $0x3e2aaaab
+DATA p132<>+32(SB)/4, $0x3e2aaaab
+DATA p132<>+36(SB)/4, $0x3e2aaaab
+DATA p132<>+40(SB)/4, $0x3e2aaaab
+DATA p132<>+44(SB)/4, $0x3e2aaaab
+DATA p132<>+48(SB)/4, $0x3e2aaaab
+DATA p132<>+52(SB)/4, $0x3e2aaaab
+DATA p132<>+56(SB)/4, $0x3e2aaaab
+DATA p132<>+60(SB)/4, $0x3e2aaaab
+GLOBL p132<>(SB), RODATA|NOPTR, $64
 
-// func expAVX2(dst []float32, src []float32)
+DATA one64<>+0(SB)/8, $0x3ff0000000000000
+DATA one64<>+8(SB)/8, $0x3ff0000000000000
+DATA one64<>+16(SB)/8, $0x3ff0000000000000
+DATA one64<>+24(SB)/8, $0x3ff0000000000000
+DATA one64<>+32(SB)/8, $0x3ff0000000000000
+DATA one64<>+40(SB)/8, $0x3ff0000000000000
+DATA one64<>+48(SB)/8, $0x3ff0000000000000
+DATA one64<>+56(SB)/8, $0x3ff0000000000000
+GLOBL one64<>(SB), RODATA|NOPTR, $64
+
+DATA half64<>+0(SB)/8, $0x3fe0000000000000
+DATA half64<>+8(SB)/8, $0x3fe0000000000000
+DATA half64<>+16(SB)/8, $0x3fe0000000000000
+DATA half64<>+24(SB)/8, $0x3fe0000000000000
+DATA half64<>+32(SB)/8, $0x3fe0000000000000
+DATA half64<>+40(SB)/8, $0x3fe0000000000000
+DATA half64<>+48(SB)/8, $0x3fe0000000000000
+DATA half64<>+56(SB)/8, $0x3fe0000000000000
+GLOBL half64<>(SB), RODATA|NOPTR, $64
+
+DATA sign64<>+0(SB)/8, $0x8000000000000000
+DATA sign64<>+8(SB)/8, $0x8000000000000000
+DATA sign64<>+16(SB)/8, $0x8000000000000000
+DATA sign64<>+24(SB)/8, $0x8000000000000000
+DATA sign64<>+32(SB)/8, $0x8000000000000000
+DATA sign64<>+40(SB)/8, $0x8000000000000000
+DATA sign64<>+48(SB)/8, $0x8000000000000000
+DATA sign64<>+56(SB)/8, $0x8000000000000000
+GLOBL sign64<>(SB), RODATA|NOPTR, $64
+
+DATA most64<>+0(SB)/8, $0x4086300000000000
+DATA most64<>+8(SB)/8, $0x4086300000000000
+DATA most64<>+16(SB)/8, $0x4086300000000000
+DATA most64<>+24(SB)/8, $0x4086300000000000
+DATA most64<>+32(SB)/8, $0x4086300000000000
+DATA most64<>+40(SB)/8, $0x4086300000000000
+DATA most64<>+48(SB)/8, $0x4086300000000000
+DATA most64<>+56(SB)/8, $0x4086300000000000
+GLOBL most64<>(SB), RODATA|NOPTR, $64
+
+DATA least64<>+0(SB)/8, $0xc087500000000000
+DATA least64<>+8(SB)/8, $0xc087500000000000
+DATA least64<>+16(SB)/8, $0xc087500000000000
+DATA least64<>+24(SB)/8, $0xc087500000000000
+DATA least64<>+32(SB)/8, $0xc087500000000000
+DATA least64<>+40(SB)/8, $0xc087500000000000
+DATA least64<>+48(SB)/8, $0xc087500000000000
+DATA least64<>+56(SB)/8, $0xc087500000000000
+GLOBL least64<>(SB), RODATA|NOPTR, $64
+
+DATA log2e64<>+0(SB)/8, $0x3ff71547652b82fe
+DATA log2e64<>+8(SB)/8, $0x3ff71547652b82fe
+DATA log2e64<>+16(SB)/8, $0x3ff71547652b82fe
+DATA log2e64<>+24(SB)/8, $0x3ff71547652b82fe
+DATA log2e64<>+32(SB)/8, $0x3ff71547652b82fe
+DATA log2e64<>+40(SB)/8, $0x3ff71547652b82fe
+DATA log2e64<>+48(SB)/8, $0x3ff71547652b82fe
+DATA log2e64<>+56(SB)/8, $0x3ff71547652b82fe
+GLOBL log2e64<>(SB), RODATA|NOPTR, $64
+
+DATA ln264<>+0(SB)/8, $0x3fe62e42fefa39ef
+DATA ln264<>+8(SB)/8, $0x3fe62e42fefa39ef
+DATA ln264<>+16(SB)/8, $0x3fe62e42fefa39ef
+DATA ln264<>+24(SB)/8, $0x3fe62e42fefa39ef
+DATA ln264<>+32(SB)/8, $0x3fe62e42fefa39ef
+DATA ln264<>+40(SB)/8, $0x3fe62e42fefa39ef
+DATA ln264<>+48(SB)/8, $0x3fe62e42fefa39ef
+DATA ln264<>+56(SB)/8, $0x3fe62e42fefa39ef
+GLOBL ln264<>(SB), RODATA|NOPTR, $64
+
+DATA ln2Low64<>+0(SB)/8, $0x3c7abc9e3b39803f
+DATA ln2Low64<>+8(SB)/8, $0x3c7abc9e3b39803f
+DATA ln2Low64<>+16(SB)/8, $0x3c7abc9e3b39803f
+DATA ln2Low64<>+24(SB)/8, $0x3c7abc9e3b39803f
+DATA ln2Low64<>+32(SB)/8, $0x3c7abc9e3b39803f
+DATA ln2Low64<>+40(SB)/8, $0x3c7abc9e3b39803f
+DATA ln2Low64<>+48(SB)/8, $0x3c7abc9e3b39803f
+DATA ln2Low64<>+56(SB)/8, $0x3c7abc9e3b39803f
+GLOBL ln2Low64<>(SB), RODATA|NOPTR, $64
+
+DATA bias64<>+0(SB)/8, $0x43380000000003ff
+DATA bias64<>+8(SB)/8, $0x43380000000003ff
+DATA bias64<>+16(SB)/8, $0x43380000000003ff
+DATA bias64<>+24(SB)/8, $0x43380000000003ff
+DATA bias64<>+32(SB)/8, $0x43380000000003ff
+DATA bias64<>+40(SB)/8, $0x43380000000003ff
+DATA bias64<>+48(SB)/8, $0x43380000000003ff
+DATA bias64<>+56(SB)/8, $0x43380000000003ff
+GLOBL bias64<>(SB), RODATA|NOPTR, $64
+
+DATA p964<>+0(SB)/8, $0x3e5af38a9b0ec855
+DATA p964<>+8(SB)/8, $0x3e5af38a9b0ec855
+DATA p964<>+16(SB)/8, $0x3e5af38a9b0ec855
+DATA p964<>+24(SB)/8, $0x3e5af38a9b0ec855
+DATA p964<>+32(SB)/8, $0x3e5af38a9b0ec855
+DATA p964<>+40(SB)/8, $0x3e5af38a9b0ec855
+DATA p964<>+48(SB)/8, $0x3e5af38a9b0ec855
+DATA p964<>+56(SB)/8, $0x3e5af38a9b0ec855
+GLOBL p964<>(SB), RODATA|NOPTR, $64
+
+DATA p864<>+0(SB)/8, $0x3e9289185613a3d6
+DATA p864<>+8(SB)/8, $0x3e9289185613a3d6
+DATA p864<>+16(SB)/8, $0x3e9289185613a3d6
+DATA p864<>+24(SB)/8, $0x3e9289185613a3d6
+DATA p864<>+32(SB)/8, $0x3e9289185613a3d6
+DATA p864<>+40(SB)/8, $0x3e9289185613a3d6
+DATA p864<>+48(SB)/8, $0x3e9289185613a3d6
+DATA p864<>+56(SB)/8, $0x3e9289185613a3d6
+GLOBL p864<>(SB), RODATA|NOPTR, $64
+
+DATA p764<>+0(SB)/8, $0x3ec71de0dae63bb3
+DATA p764<>+8(SB)/8, $0x3ec71de0dae63bb3
+DATA p764<>+16(SB)/8, $0x3ec71de0dae63bb3
+DATA p764<>+24(SB)/8, $0x3ec71de0dae63bb3
+DATA p764<>+32(SB)/8, $0x3ec71de0dae63bb3
+DATA p764<>+40(SB)/8, $0x3ec71de0dae63bb3
+DATA p764<>+48(SB)/8, $0x3ec71de0dae63bb3
+DATA p764<>+56(SB)/8, $0x3ec71de0dae63bb3
+GLOBL p764<>(SB), RODATA|NOPTR, $64
+
+DATA p664<>+0(SB)/8, $0x3efa019b90d2ae7a
+DATA p664<>+8(SB)/8, $0x3efa019b90d2ae7a
+DATA p664<>+16(SB)/8, $0x3efa019b90d2ae7a
+DATA p664<>+24(SB)/8, $0x3efa019b90d2ae7a
+DATA p664<>+32(SB)/8, $0x3efa019b90d2ae7a
+DATA p664<>+40(SB)/8, $0x3efa019b90d2ae7a
+DATA p664<>+48(SB)/8, $0x3efa019b90d2ae7a
+DATA p664<>+56(SB)/8, $0x3efa019b90d2ae7a
+GLOBL p664<>(SB), RODATA|NOPTR, $64
+
+DATA p564<>+0(SB)/8, $0x3f2a01a01a7c41d5
+DATA p564<>+8(SB)/8, $0x3f2a01a01a7c41d5
+DATA p564<>+16(SB)/8, $0x3f2a01a01a7c41d5
+DATA p564<>+24(SB)/8, $0x3f2a01a01a7c41d5
+DATA p564<>+32(SB)/8, $0x3f2a01a01a7c41d5
+DATA p564<>+40(SB)/8, $0x3f2a01a01a7c41d5
+DATA p564<>+48(SB)/8, $0x3f2a01a01a7c41d5
+DATA p564<>+56(SB)/8, $0x3f2a01a01a7c41d5
+GLOBL p564<>(SB), RODATA|NOPTR, $64
+
+DATA p464<>+0(SB)/8, $0x3f56c16c1788bd90
+DATA p464<>+8(SB)/8, $0x3f56c16c1788bd90
+DATA p464<>+16(SB)/8, $0x3f56c16c1788bd90
+DATA p464<>+24(SB)/8, $0x3f56c16c1788bd90
+DATA p464<>+32(SB)/8, $0x3f56c16c1788bd90
+DATA p464<>+40(SB)/8, $0x3f56c16c1788bd90
+DATA p464<>+48(SB)/8, $0x3f56c16c1788bd90
+DATA p464<>+56(SB)/8, $0x3f56c16c1788bd90
+GLOBL p464<>(SB), RODATA|NOPTR, $64
+
+DATA p364<>+0(SB)/8, $0x3f811111111109b3
+DATA p364<>+8(SB)/8, $0x3f811111111109b3
+DATA p364<>+16(SB)/8, $0x3f811111111109b3
+DATA p364<>+24(SB)/8, $0x3f811111111109b3
+DATA p364<>+32(SB)/8, $0x3f811111111109b3
+DATA p364<>+40(SB)/8, $0x3f811111111109b3
+DATA p364<>+48(SB)/8, $0x3f811111111109b3
+DATA p364<>+56(SB)/8, $0x3f811111111109b3
+GLOBL p364<>(SB), RODATA|NOPTR, $64
+
+DATA p264<>+0(SB)/8, $0x3fa5555555553d63
+DATA p264<>+8(SB)/8, $0x3fa5555555553d63
+DATA p264<>+16(SB)/8, $0x3fa5555555553d63
+DATA p264<>+24(SB)/8, $0x3fa5555555553d63
+DATA p264<>+32(SB)/8, $0x3fa5555555553d63
+DATA p264<>+40(SB)/8, $0x3fa5555555553d63
+DATA p264<>+48(SB)/8, $0x3fa5555555553d63
+DATA p264<>+56(SB)/8, $0x3fa5555555553d63
+GLOBL p264<>(SB), RODATA|NOPTR, $64
+
+DATA p164<>+0(SB)/8, $0x3fc5555555555556
+DATA p164<>+8(SB)/8, $0x3fc5555555555556
+DATA p164<>+16(SB)/8, $0x3fc5555555555556
+DATA p164<>+24(SB)/8, $0x3fc5555555555556
+DATA p164<>+32(SB)/8, $0x3fc5555555555556
+DATA p164<>+40(SB)/8, $0x3fc5555555555556
+DATA p164<>+48(SB)/8, $0x3fc5555555555556
+DATA p164<>+56(SB)/8, $0x3fc5555555555556
+GLOBL p164<>(SB), RODATA|NOPTR, $64
+
+// func expF32AVX2(dst []float32, src []float32)
 // Requires: AVX, AVX2, FMA3
-TEXT ·expAVX2(SB), NOSPLIT, $0-48
+TEXT ·expF32AVX2(SB), NOSPLIT, $0-48
 	MOVQ    dst_base+0(FP), AX
 	MOVQ    src_base+24(FP), CX
 	MOVQ    src_len+32(FP), DX
 	SHRQ    $0x04, DX
-	VMOVUPS most<>+0(SB), Y14
-	VMOVUPS least<>+0(SB), Y15
+	VMOVUPS most32<>+0(SB), Y14
+	VMOVUPS least32<>+0(SB), Y15
 	TESTQ   DX, DX
-	JZ      entries_end
+	JZ      end1
 
-entries:
+loop1:
 	VMOVUPS      (CX), Y0
 	VMINPS       Y0, Y14, Y0
 	VMAXPS       Y0, Y15, Y0
-	VMULPS       log2e<>+0(SB), Y0, Y2
-	VROUNDPS     $0x08, Y2, Y2
-	VFNMADD231PS ln2<>+0(SB), Y2, Y0
-	VFNMADD231PS ln2Low<>+0(SB), Y2, Y0
-	VMOVUPS      p5<>+0(SB), Y3
-	VFMADD213PS  p4<>+0(SB), Y0, Y3
-	VFMADD213PS  p3<>+0(SB), Y0, Y3
-	VFMADD213PS  p2<>+0(SB), Y0, Y3
-	VFMADD213PS  p1<>+0(SB), Y0, Y3
-	VFMADD213PS  half<>+0(SB), Y0, Y3
-	VMULPS       Y0, Y0, Y4
-	VFMADD213PS  Y0, Y4, Y3
-	VADDPS       one<>+0(SB), Y3, Y3
-	VCVTPS2DQ    Y2, Y2
-	VPSRAD       $0x01, Y2, Y4
-	VPSUBD       Y4, Y2, Y2
-	VPADDD       bias<>+0(SB), Y2, Y2
-	VPSLLD       $0x17, Y2, Y2
-	VMULPS       Y2, Y3, Y3
-	VPADDD       bias<>+0(SB), Y4, Y4
+	VMULPS       log2e32<>+0(SB), Y0, Y4
+	VROUNDPS     $0x08, Y4, Y4
+	VFNMADD231PS ln232<>+0(SB), Y4, Y0
+	VFNMADD231PS ln2Low32<>+0(SB), Y4, Y0
+	VMOVUPS      p532<>+0(SB), Y5
+	VFMADD213PS  p432<>+0(SB), Y0, Y5
+	VFMADD213PS  p332<>+0(SB), Y0, Y5
+	VFMADD213PS  p232<>+0(SB), Y0, Y5
+	VFMADD213PS  p132<>+0(SB), Y0, Y5
+	VFMADD213PS  half32<>+0(SB), Y0, Y5
+	VMULPS       Y0, Y0, Y6
+	VFMADD213PS  Y0, Y6, Y5
+	VADDPS       one32<>+0(SB), Y5, Y5
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y6
+	VPSUBD       Y6, Y4, Y4
+	VPADDD       bias32<>+0(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
-	VMULPS       Y4, Y3, Y3
-	VMOVAPS      Y3, Y0
+	VPADDD       bias32<>+0(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y4, Y5, Y5
+	VMULPS       Y6, Y5, Y0
 	VMOVUPS      Y0, (AX)
 	VMOVUPS      32(CX), Y1
 	VMINPS       Y1, Y14, Y1
 	VMAXPS       Y1, Y15, Y1
-	VMULPS       log2e<>+0(SB), Y1, Y2
-	VROUNDPS     $0x08, Y2, Y2
-	VFNMADD231PS ln2<>+0(SB), Y2, Y1
-	VFNMADD231PS ln2Low<>+0(SB), Y2, Y1
-	VMOVUPS      p5<>+0(SB), Y3
-	VFMADD213PS  p4<>+0(SB), Y1, Y3
-	VFMADD213PS  p3<>+0(SB), Y1, Y3
-	VFMADD213PS  p2<>+0(SB), Y1, Y3
-	VFMADD213PS  p1<>+0(SB), Y1, Y3
-	VFMADD213PS  half<>+0(SB), Y1, Y3
-	VMULPS       Y1, Y1, Y4
-	VFMADD213PS  Y1, Y4, Y3
-	VADDPS       one<>+0(SB), Y3, Y3
-	VCVTPS2DQ    Y2, Y2
-	VPSRAD       $0x01, Y2, Y4
-	VPSUBD       Y4, Y2, Y2
-	VPADDD       bias<>+0(SB), Y2, Y2
-	VPSLLD       $0x17, Y2, Y2
-	VMULPS       Y2, Y3, Y3
-	VPADDD       bias<>+0(SB), Y4, Y4
+	VMULPS       log2e32<>+0(SB), Y1, Y4
+	VROUNDPS     $0x08, Y4, Y4
+	VFNMADD231PS ln232<>+0(SB), Y4, Y1
+	VFNMADD231PS ln2Low32<>+0(SB), Y4, Y1
+	VMOVUPS      p532<>+0(SB), Y5
+	VFMADD213PS  p432<>+0(SB), Y1, Y5
+	VFMADD213PS  p332<>+0(SB), Y1, Y5
+	VFMADD213PS  p232<>+0(SB), Y1, Y5
+	VFMADD213PS  p132<>+0(SB), Y1, Y5
+	VFMADD213PS  half32<>+0(SB), Y1, Y5
+	VMULPS       Y1, Y1, Y6
+	VFMADD213PS  Y1, Y6, Y5
+	VADDPS       one32<>+0(SB), Y5, Y5
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y6
+	VPSUBD       Y6, Y4, Y4
+	VPADDD       bias32<>+0(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
-	VMULPS       Y4, Y3, Y3
-	VMOVAPS      Y3, Y1
+	VPADDD       bias32<>+0(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y4, Y5, Y5
+	VMULPS       Y6, Y5, Y1
 	VMOVUPS      Y1, 32(AX)
 	ADDQ         $0x00000040, AX
 	ADDQ         $0x00000040, CX
 	DECQ         DX
-	JNZ          entries
+	JNZ          loop1
 
-entries_end:
+end1:
 	VZEROUPPER
 	RET
 
-// func sigmoidAVX2(dst []float32, src []float32)
+// func sigmoidF32AVX2(dst []float32, src []float32)
 // Requires: AVX, AVX2, FMA3
-TEXT ·sigmoidAVX2(SB), NOSPLIT, $0-48
+TEXT ·sigmoidF32AVX2(SB), NOSPLIT, $0-48
 	MOVQ    dst_base+0(FP), AX
 	MOVQ    src_base+24(FP), CX
 	MOVQ    src_len+32(FP), DX
 	SHRQ    $0x04, DX
-	VMOVUPS most<>+0(SB), Y14
-	VMOVUPS least<>+0(SB), Y15
+	VMOVUPS most32<>+0(SB), Y14
+	VMOVUPS least32<>+0(SB), Y15
 	TESTQ   DX, DX
-	JZ      entries_end
+	JZ      end2
 
-entries:
+loop2:
 	VMOVUPS      (CX), Y0
-	VXORPS       sign<>+0(SB), Y0, Y0
+	VXORPS       sign32<>+0(SB), Y0, Y0
 	VMINPS       Y0, Y14, Y0
 	VMAXPS       Y0, Y15, Y0
-	VMULPS       log2e<>+0(SB), Y0, Y2
-	VROUNDPS     $0x08, Y2, Y2
-	VFNMADD231PS ln2<>+0(SB), Y2, Y0
-	VFNMADD231PS ln2Low<>+0(SB), Y2, Y0
-	VMOVUPS      p5<>+0(SB), Y3
-	VFMADD213PS  p4<>+0(SB), Y0, Y3
-	VFMADD213PS  p3<>+0(SB), Y0, Y3
-	VFMADD213PS  p2<>+0(SB), Y0, Y3
-	VFMADD213PS  p1<>+0(SB), Y0, Y3
-	VFMADD213PS  half<>+0(SB), Y0, Y3
-	VMULPS       Y0, Y0, Y4
-	VFMADD213PS  Y0, Y4, Y3
-	VADDPS       one<>+0(SB), Y3, Y3
-	VCVTPS2DQ    Y2, Y2
-	VPSRAD       $0x01, Y2, Y4
-	VPSUBD       Y4, Y2, Y2
-	VPADDD       bias<>+0(SB), Y2, Y2
-	VPSLLD       $0x17, Y2, Y2
-	VMULPS       Y2, Y3, Y3
-	VPADDD       bias<>+0(SB), Y4, Y4
+	VMULPS       log2e32<>+0(SB), Y0, Y4
+	VROUNDPS     $0x08, Y4, Y4
+	VFNMADD231PS ln232<>+0(SB), Y4, Y0
+	VFNMADD231PS ln2Low32<>+0(SB), Y4, Y0
+	VMOVUPS      p532<>+0(SB), Y5
+	VFMADD213PS  p432<>+0(SB), Y0, Y5
+	VFMADD213PS  p332<>+0(SB), Y0, Y5
+	VFMADD213PS  p232<>+0(SB), Y0, Y5
+	VFMADD213PS  p132<>+0(SB), Y0, Y5
+	VFMADD213PS  half32<>+0(SB), Y0, Y5
+	VMULPS       Y0, Y0, Y6
+	VFMADD213PS  Y0, Y6, Y5
+	VADDPS       one32<>+0(SB), Y5, Y5
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y6
+	VPSUBD       Y6, Y4, Y4
+	VPADDD       bias32<>+0(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
-	VMULPS       Y4, Y3, Y3
-	VMOVAPS      Y3, Y0
-	VMOVUPS      one<>+0(SB), Y2
-	VADDPS       Y2, Y0, Y0
-	VDIVPS       Y0, Y2, Y0
+	VPADDD       bias32<>+0(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y4, Y5, Y5
+	VMULPS       Y6, Y5, Y0
+	VMOVUPS      one32<>+0(SB), Y4
+	VADDPS       Y4, Y0, Y0
+	VDIVPS       Y0, Y4, Y0
 	VMOVUPS      Y0, (AX)
 	VMOVUPS      32(CX), Y1
-	VXORPS       sign<>+0(SB), Y1, Y1
+	VXORPS       sign32<>+0(SB), Y1, Y1
 	VMINPS       Y1, Y14, Y1
 	VMAXPS       Y1, Y15, Y1
-	VMULPS       log2e<>+0(SB), Y1, Y2
-	VROUNDPS     $0x08, Y2, Y2
-	VFNMADD231PS ln2<>+0(SB), Y2, Y1
-	VFNMADD231PS ln2Low<>+0(SB), Y2, Y1
-	VMOVUPS      p5<>+0(SB), Y3
-	VFMADD213PS  p4<>+0(SB), Y1, Y3
-	VFMADD213PS  p3<>+0(SB), Y1, Y3
-	VFMADD213PS  p2<>+0(SB), Y1, Y3
-	VFMADD213PS  p1<>+0(SB), Y1, Y3
-	VFMADD213PS  half<>+0(SB), Y1, Y3
-	VMULPS       Y1, Y1, Y4
-	VFMADD213PS  Y1, Y4, Y3
-	VADDPS       one<>+0(SB), Y3, Y3
-	VCVTPS2DQ    Y2, Y2
-	VPSRAD       $0x01, Y2, Y4
-	VPSUBD       Y4, Y2, Y2
-	VPADDD       bias<>+0(SB), Y2, Y2
-	VPSLLD       $0x17, Y2, Y2
-	VMULPS       Y2, Y3, Y3
-	VPADDD       bias<>+0(SB), Y4, Y4
+	VMULPS       log2e32<>+0(SB), Y1, Y4
+	VROUNDPS     $0x08, Y4, Y4
+	VFNMADD231PS ln232<>+0(SB), Y4, Y1
+	VFNMADD231PS ln2Low32<>+0(SB), Y4, Y1
+	VMOVUPS      p532<>+0(SB), Y5
+	VFMADD213PS  p432<>+0(SB), Y1, Y5
+	VFMADD213PS  p332<>+0(SB), Y1, Y5
+	VFMADD213PS  p232<>+0(SB), Y1, Y5
+	VFMADD213PS  p132<>+0(SB), Y1, Y5
+	VFMADD213PS  half32<>+0(SB), Y1, Y5
+	VMULPS       Y1, Y1, Y6
+	VFMADD213PS  Y1, Y6, Y5
+	VADDPS       one32<>+0(SB), Y5, Y5
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y6
+	VPSUBD       Y6, Y4, Y4
+	VPADDD       bias32<>+0(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
-	VMULPS       Y4, Y3, Y3
-	VMOVAPS      Y3, Y1
-	VMOVUPS      one<>+0(SB), Y2
-	VADDPS       Y2, Y1, Y1
-	VDIVPS       Y1, Y2, Y1
+	VPADDD       bias32<>+0(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y4, Y5, Y5
+	VMULPS       Y6, Y5, Y1
+	VMOVUPS      one32<>+0(SB), Y4
+	VADDPS       Y4, Y1, Y1
+	VDIVPS       Y1, Y4, Y1
 	VMOVUPS      Y1, 32(AX)
 	ADDQ         $0x00000040, AX
 	ADDQ         $0x00000040, CX
 	DECQ         DX
-	JNZ          entries
+	JNZ          loop2
 
-entries_end:
+end2:
 	VZEROUPPER
 	RET
 
-// func slopeAVX2(dst []float32, src []float32)
+// func slopeF32AVX2(dst []float32, src []float32)
 // Requires: AVX, AVX2, FMA3
-TEXT ·slopeAVX2(SB), NOSPLIT, $0-48
+TEXT ·slopeF32AVX2(SB), NOSPLIT, $0-48
 	MOVQ    dst_base+0(FP), AX
 	MOVQ    src_base+24(FP), CX
 	MOVQ    src_len+32(FP), DX
 	SHRQ    $0x04, DX
-	VMOVUPS most<>+0(SB), Y14
-	VMOVUPS least<>+0(SB), Y15
+	VMOVUPS most32<>+0(SB), Y14
+	VMOVUPS least32<>+0(SB), Y15
 	TESTQ   DX, DX
-	JZ      entries_end
+	JZ      end3
 
-entries:
+loop3:
 	VMOVUPS      (CX), Y0
-	VORPS        sign<>+0(SB), Y0, Y0
+	VORPS        sign32<>+0(SB), Y0, Y0
 	VMINPS       Y0, Y14, Y0
 	VMAXPS       Y0, Y15, Y0
-	VMULPS       log2e<>+0(SB), Y0, Y2
-	VROUNDPS     $0x08, Y2, Y2
-	VFNMADD231PS ln2<>+0(SB), Y2, Y0
-	VFNMADD231PS ln2Low<>+0(SB), Y2, Y0
-	VMOVUPS      p5<>+0(SB), Y3
-	VFMADD213PS  p4<>+0(SB), Y0, Y3
-	VFMADD213PS  p3<>+0(SB), Y0, Y3
-	VFMADD213PS  p2<>+0(SB), Y0, Y3
-	VFMADD213PS  p1<>+0(SB), Y0, Y3
-	VFMADD213PS  half<>+0(SB), Y0, Y3
-	VMULPS       Y0, Y0, Y4
-	VFMADD213PS  Y0, Y4, Y3
-	VADDPS       one<>+0(SB), Y3, Y3
-	VCVTPS2DQ    Y2, Y2
-	VPSRAD       $0x01, Y2, Y4
-	VPSUBD       Y4, Y2, Y2
-	VPADDD       bias<>+0(SB), Y2, Y2
-	VPSLLD       $0x17, Y2, Y2
-	VMULPS       Y2, Y3, Y3
-	VPADDD       bias<>+0(SB), Y4, Y4
+	VMULPS       log2e32<>+0(SB), Y0, Y4
+	VROUNDPS     $0x08, Y4, Y4
+	VFNMADD231PS ln232<>+0(SB), Y4, Y0
+	VFNMADD231PS ln2Low32<>+0(SB), Y4, Y0
+	VMOVUPS      p532<>+0(SB), Y5
+	VFMADD213PS  p432<>+0(SB), Y0, Y5
+	VFMADD213PS  p332<>+0(SB), Y0, Y5
+	VFMADD213PS  p232<>+0(SB), Y0, Y5
+	VFMADD213PS  p132<>+0(SB), Y0, Y5
+	VFMADD213PS  half32<>+0(SB), Y0, Y5
+	VMULPS       Y0, Y0, Y6
+	VFMADD213PS  Y0, Y6, Y5
+	VADDPS       one32<>+0(SB), Y5, Y5
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y6
+	VPSUBD       Y6, Y4, Y4
+	VPADDD       bias32<>+0(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
-	VMULPS       Y4, Y3, Y3
-	VMOVAPS      Y3, Y0
-	VADDPS       one<>+0(SB), Y0, Y2
-	VMULPS       Y2, Y2, Y2
-	VDIVPS       Y2, Y0, Y0
+	VPADDD       bias32<>+0(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y4, Y5, Y5
+	VMULPS       Y6, Y5, Y0
+	VADDPS       one32<>+0(SB), Y0, Y4
+	VMULPS       Y4, Y4, Y4
+	VDIVPS       Y4, Y0, Y0
 	VMOVUPS      Y0, (AX)
 	VMOVUPS      32(CX), Y1
-	VORPS        sign<>+0(SB), Y1, Y1
+	VORPS        sign32<>+0(SB), Y1, Y1
 	VMINPS       Y1, Y14, Y1
 	VMAXPS       Y1, Y15, Y1
-	VMULPS       log2e<>+0(SB), Y1, Y2
-	VROUNDPS     $0x08, Y2, Y2
-	VFNMADD231PS ln2<>+0(SB), Y2, Y1
-	VFNMADD231PS ln2Low<>+0(SB), Y2, Y1
-	VMOVUPS      p5<>+0(SB), Y3
-	VFMADD213PS  p4<>+0(SB), Y1, Y3
-	VFMADD213PS  p3<>+0(SB), Y1, Y3
-	VFMADD213PS  p2<>+0(SB), Y1, Y3
-	VFMADD213PS  p1<>+0(SB), Y1, Y3
-	VFMADD213PS  half<>+0(SB), Y1, Y3
-	VMULPS       Y1, Y1, Y4
-	VFMADD213PS  Y1, Y4, Y3
-	VADDPS       one<>+0(SB), Y3, Y3
-	VCVTPS2DQ    Y2, Y2
-	VPSRAD       $0x01, Y2, Y4
-	VPSUBD       Y4, Y2, Y2
-	VPADDD       bias<>+0(SB), Y2, Y2
-	VPSLLD       $0x17, Y2, Y2
-	VMULPS       Y2, Y3, Y3
-	VPADDD       bias<>+0(SB), Y4, Y4
+	VMULPS       log2e32<>+0(SB), Y1, Y4
+	VROUNDPS     $0x08, Y4, Y4
+	VFNMADD231PS ln232<>+0(SB), Y4, Y1
+	VFNMADD231PS ln2Low32<>+0(SB), Y4, Y1
+	VMOVUPS      p532<>+0(SB), Y5
+	VFMADD213PS  p432<>+0(SB), Y1, Y5
+	VFMADD213PS  p332<>+0(SB), Y1, Y5
+	VFMADD213PS  p232<>+0(SB), Y1, Y5
+	VFMADD213PS  p132<>+0(SB), Y1, Y5
+	VFMADD213PS  half32<>+0(SB), Y1, Y5
+	VMULPS       Y1, Y1, Y6
+	VFMADD213PS  Y1, Y6, Y5
+	VADDPS       one32<>+0(SB), Y5, Y5
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y6
+	VPSUBD       Y6, Y4, Y4
+	VPADDD       bias32<>+0(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
-	VMULPS       Y4, Y3, Y3
-	VMOVAPS      Y3, Y1
-	VADDPS       one<>+0(SB), Y1, Y2
-	VMULPS       Y2, Y2, Y2
-	VDIVPS       Y2, Y1, Y1
+	VPADDD       bias32<>+0(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y4, Y5, Y5
+	VMULPS       Y6, Y5, Y1
+	VADDPS       one32<>+0(SB), Y1, Y4
+	VMULPS       Y4, Y4, Y4
+	VDIVPS       Y4, Y1, Y1
 	VMOVUPS      Y1, 32(AX)
 	ADDQ         $0x00000040, AX
 	ADDQ         $0x00000040, CX
 	DECQ         DX
-	JNZ          entries
+	JNZ          loop3
 
-entries_end:
+end3:
 	VZEROUPPER
 	RET
 
-// func expAVX512(dst []float32, src []float32)
+// func expF32AVX512(dst []float32, src []float32)
 // Requires: AVX, AVX512F
-TEXT ·expAVX512(SB), NOSPLIT, $0-48
+TEXT ·expF32AVX512(SB), NOSPLIT, $0-48
 	MOVQ    dst_base+0(FP), AX
 	MOVQ    src_base+24(FP), CX
 	MOVQ    src_len+32(FP), DX
 	SHRQ    $0x04, DX
-	VMOVUPS most<>+0(SB), Z14
-	VMOVUPS least<>+0(SB), Z15
+	VMOVUPS most32<>+0(SB), Z14
+	VMOVUPS least32<>+0(SB), Z15
 	TESTQ   DX, DX
-	JZ      entries_end
+	JZ      end4
 
-entries:
+loop4:
 	VMOVUPS      (CX), Z0
 	VMINPS       Z0, Z14, Z0
 	VMAXPS       Z0, Z15, Z0
-	VMULPS       log2e<>+0(SB), Z0, Z2
-	VRNDSCALEPS  $0x08, Z2, Z2
-	VFNMADD231PS ln2<>+0(SB), Z2, Z0
-	VFNMADD231PS ln2Low<>+0(SB), Z2, Z0
-	VMOVUPS      p5<>+0(SB), Z3
-	VFMADD213PS  p4<>+0(SB), Z0, Z3
-	VFMADD213PS  p3<>+0(SB), Z0, Z3
-	VFMADD213PS  p2<>+0(SB), Z0, Z3
-	VFMADD213PS  p1<>+0(SB), Z0, Z3
-	VFMADD213PS  half<>+0(SB), Z0, Z3
-	VMULPS       Z0, Z0, Z4
-	VFMADD213PS  Z0, Z4, Z3
-	VADDPS       one<>+0(SB), Z3, Z3
-	VSCALEFPS    Z2, Z3, Z0
+	VMULPS       log2e32<>+0(SB), Z0, Z4
+	VRNDSCALEPS  $0x08, Z4, Z4
+	VFNMADD231PS ln232<>+0(SB), Z4, Z0
+	VFNMADD231PS ln2Low32<>+0(SB), Z4, Z0
+	VMOVUPS      p532<>+0(SB), Z5
+	VFMADD213PS  p432<>+0(SB), Z0, Z5
+	VFMADD213PS  p332<>+0(SB), Z0, Z5
+	VFMADD213PS  p232<>+0(SB), Z0, Z5
+	VFMADD213PS  p132<>+0(SB), Z0, Z5
+	VFMADD213PS  half32<>+0(SB), Z0, Z5
+	VMULPS       Z0, Z0, Z6
+	VFMADD213PS  Z0, Z6, Z5
+	VADDPS       one32<>+0(SB), Z5, Z5
+	VSCALEFPS    Z4, Z5, Z0
 	VMOVUPS      Z0, (AX)
 	ADDQ         $0x00000040, AX
 	ADDQ         $0x00000040, CX
 	DECQ         DX
-	JNZ          entries
+	JNZ          loop4
 
-entries_end:
+end4:
 	VZEROUPPER
 	RET
 
-// func sigmoidAVX512(dst []float32, src []float32)
+// func sigmoidF32AVX512(dst []float32, src []float32)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·sigmoidAVX512(SB), NOSPLIT, $0-48
+TEXT ·sigmoidF32AVX512(SB), NOSPLIT, $0-48
 	MOVQ    dst_base+0(FP), AX
 	MOVQ    src_base+24(FP), CX
 	MOVQ    src_len+32(FP), DX
 	SHRQ    $0x04, DX
-	VMOVUPS most<>+0(SB), Z14
-	VMOVUPS least<>+0(SB), Z15
+	VMOVUPS most32<>+0(SB), Z14
+	VMOVUPS least32<>+0(SB), Z15
 	TESTQ   DX, DX
-	JZ      entries_end
+	JZ      end5
 
-entries:
+loop5:
 	VMOVUPS      (CX), Z0
-	VXORPS       sign<>+0(SB), Z0, Z0
+	VXORPS       sign32<>+0(SB), Z0, Z0
 	VMINPS       Z0, Z14, Z0
 	VMAXPS       Z0, Z15, Z0
-	VMULPS       log2e<>+0(SB), Z0, Z2
-	VRNDSCALEPS  $0x08, Z2, Z2
-	VFNMADD231PS ln2<>+0(SB), Z2, Z0
-	VFNMADD231PS ln2Low<>+0(SB), Z2, Z0
-	VMOVUPS      p5<>+0(SB), Z3
-	VFMADD213PS  p4<>+0(SB), Z0, Z3
-	VFMADD213PS  p3<>+0(SB), Z0, Z3
-	VFMADD213PS  p2<>+0(SB), Z0, Z3
-	VFMADD213PS  p1<>+0(SB), Z0, Z3
-	VFMADD213PS  half<>+0(SB), Z0, Z3
-	VMULPS       Z0, Z0, Z4
-	VFMADD213PS  Z0, Z4, Z3
-	VADDPS       one<>+0(SB), Z3, Z3
-	VSCALEFPS    Z2, Z3, Z0
-	VMOVUPS      one<>+0(SB), Z2
-	VADDPS       Z2, Z0, Z0
-	VDIVPS       Z0, Z2, Z0
+	VMULPS       log2e32<>+0(SB), Z0, Z4
+	VRNDSCALEPS  $0x08, Z4, Z4
+	VFNMADD231PS ln232<>+0(SB), Z4, Z0
+	VFNMADD231PS ln2Low32<>+0(SB), Z4, Z0
+	VMOVUPS      p532<>+0(SB), Z5
+	VFMADD213PS  p432<>+0(SB), Z0, Z5
+	VFMADD213PS  p332<>+0(SB), Z0, Z5
+	VFMADD213PS  p232<>+0(SB), Z0, Z5
+	VFMADD213PS  p132<>+0(SB), Z0, Z5
+	VFMADD213PS  half32<>+0(SB), Z0, Z5
+	VMULPS       Z0, Z0, Z6
+	VFMADD213PS  Z0, Z6, Z5
+	VADDPS       one32<>+0(SB), Z5, Z5
+	VSCALEFPS    Z4, Z5, Z0
+	VMOVUPS      one32<>+0(SB), Z4
+	VADDPS       Z4, Z0, Z0
+	VDIVPS       Z0, Z4, Z0
 	VMOVUPS      Z0, (AX)
 	ADDQ         $0x00000040, AX
 	ADDQ         $0x00000040, CX
 	DECQ         DX
-	JNZ          entries
+	JNZ          loop5
 
-entries_end:
+end5:
 	VZEROUPPER
 	RET
 
-// func slopeAVX512(dst []float32, src []float32)
+// func slopeF32AVX512(dst []float32, src []float32)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·slopeAVX512(SB), NOSPLIT, $0-48
+TEXT ·slopeF32AVX512(SB), NOSPLIT, $0-48
 	MOVQ    dst_base+0(FP), AX
 	MOVQ    src_base+24(FP), CX
 	MOVQ    src_len+32(FP), DX
 	SHRQ    $0x04, DX
-	VMOVUPS most<>+0(SB), Z14
-	VMOVUPS least<>+0(SB), Z15
+	VMOVUPS most32<>+0(SB), Z14
+	VMOVUPS least32<>+0(SB), Z15
 	TESTQ   DX, DX
-	JZ      entries_end
+	JZ      end6
 
-entries:
+loop6:
 	VMOVUPS      (CX), Z0
-	VORPS        sign<>+0(SB), Z0, Z0
+	VORPS        sign32<>+0(SB), Z0, Z0
 	VMINPS       Z0, Z14, Z0
 	VMAXPS       Z0, Z15, Z0
-	VMULPS       log2e<>+0(SB), Z0, Z2
-	VRNDSCALEPS  $0x08, Z2, Z2
-	VFNMADD231PS ln2<>+0(SB), Z2, Z0
-	VFNMADD231PS ln2Low<>+0(SB), Z2, Z0
-	VMOVUPS      p5<>+0(SB), Z3
-	VFMADD213PS  p4<>+0(SB), Z0, Z3
-	VFMADD213PS  p3<>+0(SB), Z0, Z3
-	VFMADD213PS  p2<>+0(SB), Z0, Z3
-	VFMADD213PS  p1<>+0(SB), Z0, Z3
-	VFMADD213PS  half<>+0(SB), Z0, Z3
-	VMULPS       Z0, Z0, Z4
-	VFMADD213PS  Z0, Z4, Z3
-	VADDPS       one<>+0(SB), Z3, Z3
-	VSCALEFPS    Z2, Z3, Z0
-	VADDPS       one<>+0(SB), Z0, Z2
-	VMULPS       Z2, Z2, Z2
-	VDIVPS       Z2, Z0, Z0
+	VMULPS       log2e32<>+0(SB), Z0, Z4
+	VRNDSCALEPS  $0x08, Z4, Z4
+	VFNMADD231PS ln232<>+0(SB), Z4, Z0
+	VFNMADD231PS ln2Low32<>+0(SB), Z4, Z0
+	VMOVUPS      p532<>+0(SB), Z5
+	VFMADD213PS  p432<>+0(SB), Z0, Z5
+	VFMADD213PS  p332<>+0(SB), Z0, Z5
+	VFMADD213PS  p232<>+0(SB), Z0, Z5
+	VFMADD213PS  p132<>+0(SB), Z0, Z5
+	VFMADD213PS  half32<>+0(SB), Z0, Z5
+	VMULPS       Z0, Z0, Z6
+	VFMADD213PS  Z0, Z6, Z5
+	VADDPS       one32<>+0(SB), Z5, Z5
+	VSCALEFPS    Z4, Z5, Z0
+	VADDPS       one32<>+0(SB), Z0, Z4
+	VMULPS       Z4, Z4, Z4
+	VDIVPS       Z4, Z0, Z0
 	VMOVUPS      Z0, (AX)
 	ADDQ         $0x00000040, AX
 	ADDQ         $0x00000040, CX
 	DECQ         DX
-	JNZ          entries
+	JNZ          loop6
 
-entries_end:
+end6:
+	VZEROUPPER
+	RET
+
+// func expF64AVX2(dst []float64, src []float64)
+// Requires: AVX, AVX2, FMA3
+TEXT ·expF64AVX2(SB), NOSPLIT, $0-48
+	MOVQ    dst_base+0(FP), AX
+	MOVQ    src_base+24(FP), CX
+	MOVQ    src_len+32(FP), DX
+	SHRQ    $0x04, DX
+	VMOVUPD most64<>+0(SB), Y14
+	VMOVUPD least64<>+0(SB), Y15
+	TESTQ   DX, DX
+	JZ      end7
+
+loop7:
+	VMOVUPD      (CX), Y0
+	VMINPD       Y0, Y14, Y0
+	VMAXPD       Y0, Y15, Y0
+	VMULPD       log2e64<>+0(SB), Y0, Y4
+	VROUNDPD     $0x08, Y4, Y4
+	VFNMADD231PD ln264<>+0(SB), Y4, Y0
+	VFNMADD231PD ln2Low64<>+0(SB), Y4, Y0
+	VMOVUPD      p964<>+0(SB), Y5
+	VFMADD213PD  p864<>+0(SB), Y0, Y5
+	VFMADD213PD  p764<>+0(SB), Y0, Y5
+	VFMADD213PD  p664<>+0(SB), Y0, Y5
+	VFMADD213PD  p564<>+0(SB), Y0, Y5
+	VFMADD213PD  p464<>+0(SB), Y0, Y5
+	VFMADD213PD  p364<>+0(SB), Y0, Y5
+	VFMADD213PD  p264<>+0(SB), Y0, Y5
+	VFMADD213PD  p164<>+0(SB), Y0, Y5
+	VFMADD213PD  half64<>+0(SB), Y0, Y5
+	VMULPD       Y0, Y0, Y6
+	VFMADD213PD  Y0, Y6, Y5
+	VADDPD       one64<>+0(SB), Y5, Y5
+	VMULPD       half64<>+0(SB), Y4, Y6
+	VROUNDPD     $0x08, Y6, Y6
+	VSUBPD       Y6, Y4, Y4
+	VADDPD       bias64<>+0(SB), Y4, Y4
+	VPSLLQ       $0x34, Y4, Y4
+	VADDPD       bias64<>+0(SB), Y6, Y6
+	VPSLLQ       $0x34, Y6, Y6
+	VMULPD       Y4, Y5, Y5
+	VMULPD       Y6, Y5, Y0
+	VMOVUPD      Y0, (AX)
+	VMOVUPD      32(CX), Y1
+	VMINPD       Y1, Y14, Y1
+	VMAXPD       Y1, Y15, Y1
+	VMULPD       log2e64<>+0(SB), Y1, Y4
+	VROUNDPD     $0x08, Y4, Y4
+	VFNMADD231PD ln264<>+0(SB), Y4, Y1
+	VFNMADD231PD ln2Low64<>+0(SB), Y4, Y1
+	VMOVUPD      p964<>+0(SB), Y5
+	VFMADD213PD  p864<>+0(SB), Y1, Y5
+	VFMADD213PD  p764<>+0(SB), Y1, Y5
+	VFMADD213PD  p664<>+0(SB), Y1, Y5
+	VFMADD213PD  p564<>+0(SB), Y1, Y5
+	VFMADD213PD  p464<>+0(SB), Y1, Y5
+	VFMADD213PD  p364<>+0(SB), Y1, Y5
+	VFMADD213PD  p264<>+0(SB), Y1, Y5
+	VFMADD213PD  p164<>+0(SB), Y1, Y5
+	VFMADD213PD  half64<>+0(SB), Y1, Y5
+	VMULPD       Y1, Y1, Y6
+	VFMADD213PD  Y1, Y6, Y5
+	VADDPD       one64<>+0(SB), Y5, Y5
+	VMULPD       half64<>+0(SB), Y4, Y6
+	VROUNDPD     $0x08, Y6, Y6
+	VSUBPD       Y6, Y4, Y4
+	VADDPD       bias64<>+0(SB), Y4, Y4
+	VPSLLQ       $0x34, Y4, Y4
+	VADDPD       bias64<>+0(SB), Y6, Y6
+	VPSLLQ       $0x34, Y6, Y6
+	VMULPD       Y4, Y5, Y5
+	VMULPD       Y6, Y5, Y1
+	VMOVUPD      Y1, 32(AX)
+	VMOVUPD      64(CX), Y2
+	VMINPD       Y2, Y14, Y2
+	VMAXPD       Y2, Y15, Y2
+	VMULPD       log2e64<>+0(SB), Y2, Y4
+	VROUNDPD     $0x08, Y4, Y4
+	VFNMADD231PD ln264<>+0(SB), Y4, Y2
+	VFNMADD231PD ln2Low64<>+0(SB), Y4, Y2
+	VMOVUPD      p964<>+0(SB), Y5
+	VFMADD213PD  p864<>+0(SB), Y2, Y5
+	VFMADD213PD  p764<>+0(SB), Y2, Y5
+	VFMADD213PD  p664<>+0(SB), Y2, Y5
+	VFMADD213PD  p564<>+0(SB), Y2, Y5
+	VFMADD213PD  p464<>+0(SB), Y2, Y5
+	VFMADD213PD  p364<>+0(SB), Y2, Y5
+	VFMADD213PD  p264<>+0(SB), Y2, Y5
+	VFMADD213PD  p164<>+0(SB), Y2, Y5
+	VFMADD213PD  half64<>+0(SB), Y2, Y5
+	VMULPD       Y2, Y2, Y6
+	VFMADD213PD  Y2, Y6, Y5
+	VADDPD       one64<>+0(SB), Y5, Y5
+	VMULPD       half64<>+0(SB), Y4, Y6
+	VROUNDPD     $0x08, Y6, Y6
+	VSUBPD       Y6, Y4, Y4
+	VADDPD       bias64<>+0(SB), Y4, Y4
+	VPSLLQ       $0x34, Y4, Y4
+	VADDPD       bias64<>+0(SB), Y6, Y6
+	VPSLLQ       $0x34, Y6, Y6
+	VMULPD       Y4, Y5, Y5
+	VMULPD       Y6, Y5, Y2
+	VMOVUPD      Y2, 64(AX)
+	VMOVUPD      96(CX), Y3
+	VMINPD       Y3, Y14, Y3
+	VMAXPD       Y3, Y15, Y3
+	VMULPD       log2e64<>+0(SB), Y3, Y4
+	VROUNDPD     $0x08, Y4, Y4
+	VFNMADD231PD ln264<>+0(SB), Y4, Y3
+	VFNMADD231PD ln2Low64<>+0(SB), Y4, Y3
+	VMOVUPD      p964<>+0(SB), Y5
+	VFMADD213PD  p864<>+0(SB), Y3, Y5
+	VFMADD213PD  p764<>+0(SB), Y3, Y5
+	VFMADD213PD  p664<>+0(SB), Y3, Y5
+	VFMADD213PD  p564<>+0(SB), Y3, Y5
+	VFMADD213PD  p464<>+0(SB), Y3, Y5
+	VFMADD213PD  p364<>+0(SB), Y3, Y5
+	VFMADD213PD  p264<>+0(SB), Y3, Y5
+	VFMADD213PD  p164<>+0(SB), Y3, Y5
+	VFMADD213PD  half64<>+0(SB), Y3, Y5
+	VMULPD       Y3, Y3, Y6
+	VFMADD213PD  Y3, Y6, Y5
+	VADDPD       one64<>+0(SB), Y5, Y5
+	VMULPD       half64<>+0(SB), Y4, Y6
+	VROUNDPD     $0x08, Y6, Y6
+	VSUBPD       Y6, Y4, Y4
+	VADDPD       bias64<>+0(SB), Y4, Y4
+	VPSLLQ       $0x34, Y4, Y4
+	VADDPD       bias64<>+0(SB), Y6, Y6
+	VPSLLQ       $0x34, Y6, Y6
+	VMULPD       Y4, Y5, Y5
+	VMULPD       Y6, Y5, Y3
+	VMOVUPD      Y3, 96(AX)
+	ADDQ         $0x00000080, AX
+	ADDQ         $0x00000080, CX
+	DECQ         DX
+	JNZ          loop7
+
+end7:
+	VZEROUPPER
+	RET
+
+// func sigmoidF64AVX2(dst []float64, src []float64)
+// Requires: AVX, AVX2, FMA3
+TEXT ·sigmoidF64AVX2(SB), NOSPLIT, $0-48
+	MOVQ    dst_base+0(FP), AX
+	MOVQ    src_base+24(FP), CX
+	MOVQ    src_len+32(FP), DX
+	SHRQ    $0x04, DX
+	VMOVUPD most64<>+0(SB), Y14
+	VMOVUPD least64<>+0(SB), Y15
+	TESTQ   DX, DX
+	JZ      end8
+
+loop8:
+	VMOVUPD      (CX), Y0
+	VXORPD       sign64<>+0(SB), Y0, Y0
+	VMINPD       Y0, Y14, Y0
+	VMAXPD       Y0, Y15, Y0
+	VMULPD       log2e64<>+0(SB), Y0, Y4
+	VROUNDPD     $0x08, Y4, Y4
+	VFNMADD231PD ln264<>+0(SB), Y4, Y0
+	VFNMADD231PD ln2Low64<>+0(SB), Y4, Y0
+	VMOVUPD      p964<>+0(SB), Y5
+	VFMADD213PD  p864<>+0(SB), Y0, Y5
+	VFMADD213PD  p764<>+0(SB), Y0, Y5
+	VFMADD213PD  p664<>+0(SB), Y0, Y5
+	VFMADD213PD  p564<>+0(SB), Y0, Y5
+	VFMADD213PD  p464<>+0(SB), Y0, Y5
+	VFMADD213PD  p364<>+0(SB), Y0, Y5
+	VFMADD213PD  p264<>+0(SB), Y0, Y5
+	VFMADD213PD  p164<>+0(SB), Y0, Y5
+	VFMADD213PD  half64<>+0(SB), Y0, Y5
+	VMULPD       Y0, Y0, Y6
+	VFMADD213PD  Y0, Y6, Y5
+	VADDPD       one64<>+0(SB), Y5, Y5
+	VMULPD       half64<>+0(SB), Y4, Y6
+	VROUNDPD     $0x08, Y6, Y6
+	VSUBPD       Y6, Y4, Y4
+	VADDPD       bias64<>+0(SB), Y4, Y4
+	VPSLLQ       $0x34, Y4, Y4
+	VADDPD       bias64<>+0(SB), Y6, Y6
+	VPSLLQ       $0x34, Y6, Y6
+	VMULPD       Y4, Y5, Y5
+	VMULPD       Y6, Y5, Y0
+	VMOVUPD      one64<>+0(SB), Y4
+	VADDPD       Y4, Y0, Y0
+	VDIVPD       Y0, Y4, Y0
+	VMOVUPD      Y0, (AX)
+	VMOVUPD      32(CX), Y1
+	VXORPD       sign64<>+0(SB), Y1, Y1
+	VMINPD       Y1, Y14, Y1
+	VMAXPD       Y1, Y15, Y1
+	VMULPD       log2e64<>+0(SB), Y1, Y4
+	VROUNDPD     $0x08, Y4, Y4
+	VFNMADD231PD ln264<>+0(SB), Y4, Y1
+	VFNMADD231PD ln2Low64<>+0(SB), Y4, Y1
+	VMOVUPD      p964<>+0(SB), Y5
+	VFMADD213PD  p864<>+0(SB), Y1, Y5
+	VFMADD213PD  p764<>+0(SB), Y1, Y5
+	VFMADD213PD  p664<>+0(SB), Y1, Y5
+	VFMADD213PD  p564<>+0(SB), Y1, Y5
+	VFMADD213PD  p464<>+0(SB), Y1, Y5
+	VFMADD213PD  p364<>+0(SB), Y1, Y5
+	VFMADD213PD  p264<>+0(SB), Y1, Y5
+	VFMADD213PD  p164<>+0(SB), Y1, Y5
+	VFMADD213PD  half64<>+0(SB), Y1, Y5
+	VMULPD       Y1, Y1, Y6
+	VFMADD213PD  Y1, Y6, Y5
+	VADDPD       one64<>+0(SB), Y5, Y5
+	VMULPD       half64<>+0(SB), Y4, Y6
+	VROUNDPD     $0x08, Y6, Y6
+	VSUBPD       Y6, Y4, Y4
+	VADDPD       bias64<>+0(SB), Y4, Y4
+	VPSLLQ       $0x34, Y4, Y4
+	VADDPD       bias64<>+0(SB), Y6, Y6
+	VPSLLQ       $0x34, Y6, Y6
+	VMULPD       Y4, Y5, Y5
+	VMULPD       Y6, Y5, Y1
+	VMOVUPD      one64<>+0(SB), Y4
+	VADDPD       Y4, Y1, Y1
+	VDIVPD       Y1, Y4, Y1
+	VMOVUPD      Y1, 32(AX)
+	VMOVUPD      64(CX), Y2
+	VXORPD       sign64<>+0(SB), Y2, Y2
+	VMINPD       Y2, Y14, Y2
+	VMAXPD       Y2, Y15, Y2
+	VMULPD       log2e64<>+0(SB), Y2, Y4
+	VROUNDPD     $0x08, Y4, Y4
+	VFNMADD231PD ln264<>+0(SB), Y4, Y2
+	VFNMADD231PD ln2Low64<>+0(SB), Y4, Y2
+	VMOVUPD      p964<>+0(SB), Y5
+	VFMADD213PD  p864<>+0(SB), Y2, Y5
+	VFMADD213PD  p764<>+0(SB), Y2, Y5
+	VFMADD213PD  p664<>+0(SB), Y2, Y5
+	VFMADD213PD  p564<>+0(SB), Y2, Y5
+	VFMADD213PD  p464<>+0(SB), Y2, Y5
+	VFMADD213PD  p364<>+0(SB), Y2, Y5
+	VFMADD213PD  p264<>+0(SB), Y2, Y5
+	VFMADD213PD  p164<>+0(SB), Y2, Y5
+	VFMADD213PD  half64<>+0(SB), Y2, Y5
+	VMULPD       Y2, Y2, Y6
+	VFMADD213PD  Y2, Y6, Y5
+	VADDPD       one64<>+0(SB), Y5, Y5
+	VMULPD       half64<>+0(SB), Y4, Y6
+	VROUNDPD     $0x08, Y6, Y6
+	VSUBPD       Y6, Y4, Y4
+	VADDPD       bias64<>+0(SB), Y4, Y4
+	VPSLLQ       $0x34, Y4, Y4
+	VADDPD       bias64<>+0(SB), Y6, Y6
+	VPSLLQ       $0x34, Y6, Y6
+	VMULPD       Y4, Y5, Y5
+	VMULPD       Y6, Y5, Y2
+	VMOVUPD      one64<>+0(SB), Y4
+	VADDPD       Y4, Y2, Y2
+	VDIVPD       Y2, Y4, Y2
+	VMOVUPD      Y2, 64(AX)
+	VMOVUPD      96(CX), Y3
+	VXORPD       sign64<>+0(SB), Y3, Y3
+	VMINPD       Y3, Y14, Y3
+	VMAXPD       Y3, Y15, Y3
+	VMULPD       log2e64<>+0(SB), Y3, Y4
+	VROUNDPD     $0x08, Y4, Y4
+	VFNMADD231PD ln264<>+0(SB), Y4, Y3
+	VFNMADD231PD ln2Low64<>+0(SB), Y4, Y3
+	VMOVUPD      p964<>+0(SB), Y5
+	VFMADD213PD  p864<>+0(SB), Y3, Y5
+	VFMADD213PD  p764<>+0(SB), Y3, Y5
+	VFMADD213PD  p664<>+0(SB), Y3, Y5
+	VFMADD213PD  p564<>+0(SB), Y3, Y5
+	VFMADD213PD  p464<>+0(SB), Y3, Y5
+	VFMADD213PD  p364<>+0(SB), Y3, Y5
+	VFMADD213PD  p264<>+0(SB), Y3, Y5
+	VFMADD213PD  p164<>+0(SB), Y3, Y5
+	VFMADD213PD  half64<>+0(SB), Y3, Y5
+	VMULPD       Y3, Y3, Y6
+	VFMADD213PD  Y3, Y6, Y5
+	VADDPD       one64<>+0(SB), Y5, Y5
+	VMULPD       half64<>+0(SB), Y4, Y6
+	VROUNDPD     $0x08, Y6, Y6
+	VSUBPD       Y6, Y4, Y4
+	VADDPD       bias64<>+0(SB), Y4, Y4
+	VPSLLQ       $0x34, Y4, Y4
+	VADDPD       bias64<>+0(SB), Y6, Y6
+	VPSLLQ       $0x34, Y6, Y6
+	VMULPD       Y4, Y5, Y5
+	VMULPD       Y6, Y5, Y3
+	VMOVUPD      one64<>+0(SB), Y4
+	VADDPD       Y4, Y3, Y3
+	VDIVPD       Y3, Y4, Y3
+	VMOVUPD      Y3, 96(AX)
+	ADDQ         $0x00000080, AX
+	ADDQ         $0x00000080, CX
+	DECQ         DX
+	JNZ          loop8
+
+end8:
+	VZEROUPPER
+	RET
+
+// func slopeF64AVX2(dst []float64, src []float64)
+// Requires: AVX, AVX2, FMA3
+TEXT ·slopeF64AVX2(SB), NOSPLIT, $0-48
+	MOVQ    dst_base+0(FP), AX
+	MOVQ    src_base+24(FP), CX
+	MOVQ    src_len+32(FP), DX
+	SHRQ    $0x04, DX
+	VMOVUPD most64<>+0(SB), Y14
+	VMOVUPD least64<>+0(SB), Y15
+	TESTQ   DX, DX
+	JZ      end9
+
+loop9:
+	VMOVUPD      (CX), Y0
+	VORPD        sign64<>+0(SB), Y0, Y0
+	VMINPD       Y0, Y14, Y0
+	VMAXPD       Y0, Y15, Y0
+	VMULPD       log2e64<>+0(SB), Y0, Y4
+	VROUNDPD     $0x08, Y4, Y4
+	VFNMADD231PD ln264<>+0(SB), Y4, Y0
+	VFNMADD231PD ln2Low64<>+0(SB), Y4, Y0
+	VMOVUPD      p964<>+0(SB), Y5
+	VFMADD213PD  p864<>+0(SB), Y0, Y5
+	VFMADD213PD  p764<>+0(SB), Y0, Y5
+	VFMADD213PD  p664<>+0(SB), Y0, Y5
+	VFMADD213PD  p564<>+0(SB), Y0, Y5
+	VFMADD213PD  p464<>+0(SB), Y0, Y5
+	VFMADD213PD  p364<>+0(SB), Y0, Y5
+	VFMADD213PD  p264<>+0(SB), Y0, Y5
+	VFMADD213PD  p164<>+0(SB), Y0, Y5
+	VFMADD213PD  half64<>+0(SB), Y0, Y5
+	VMULPD       Y0, Y0, Y6
+	VFMADD213PD  Y0, Y6, Y5
+	VADDPD       one64<>+0(SB), Y5, Y5
+	VMULPD       half64<>+0(SB), Y4, Y6
+	VROUNDPD     $0x08, Y6, Y6
+	VSUBPD       Y6, Y4, Y4
+	VADDPD       bias64<>+0(SB), Y4, Y4
+	VPSLLQ       $0x34, Y4, Y4
+	VADDPD       bias64<>+0(SB), Y6, Y6
+	VPSLLQ       $0x34, Y6, Y6
+	VMULPD       Y4, Y5, Y5
+	VMULPD       Y6, Y5, Y0
+	VADDPD       one64<>+0(SB), Y0, Y4
+	VMULPD       Y4, Y4, Y4
+	VDIVPD       Y4, Y0, Y0
+	VMOVUPD      Y0, (AX)
+	VMOVUPD      32(CX), Y1
+	VORPD        sign64<>+0(SB), Y1, Y1
+	VMINPD       Y1, Y14, Y1
+	VMAXPD       Y1, Y15, Y1
+	VMULPD       log2e64<>+0(SB), Y1, Y4
+	VROUNDPD     $0x08, Y4, Y4
+	VFNMADD231PD ln264<>+0(SB), Y4, Y1
+	VFNMADD231PD ln2Low64<>+0(SB), Y4, Y1
+	VMOVUPD      p964<>+0(SB), Y5
+	VFMADD213PD  p864<>+0(SB), Y1, Y5
+	VFMADD213PD  p764<>+0(SB), Y1, Y5
+	VFMADD213PD  p664<>+0(SB), Y1, Y5
+	VFMADD213PD  p564<>+0(SB), Y1, Y5
+	VFMADD213PD  p464<>+0(SB), Y1, Y5
+	VFMADD213PD  p364<>+0(SB), Y1, Y5
+	VFMADD213PD  p264<>+0(SB), Y1, Y5
+	VFMADD213PD  p164<>+0(SB), Y1, Y5
+	VFMADD213PD  half64<>+0(SB), Y1, Y5
+	VMULPD       Y1, Y1, Y6
+	VFMADD213PD  Y1, Y6, Y5
+	VADDPD       one64<>+0(SB), Y5, Y5
+	VMULPD       half64<>+0(SB), Y4, Y6
+	VROUNDPD     $0x08, Y6, Y6
+	VSUBPD       Y6, Y4, Y4
+	VADDPD       bias64<>+0(SB), Y4, Y4
+	VPSLLQ       $0x34, Y4, Y4
+	VADDPD       bias64<>+0(SB), Y6, Y6
+	VPSLLQ       $0x34, Y6, Y6
+	VMULPD       Y4, Y5, Y5
+	VMULPD       Y6, Y5, Y1
+	VADDPD       one64<>+0(SB), Y1, Y4
+	VMULPD       Y4, Y4, Y4
+	VDIVPD       Y4, Y1, Y1
+	VMOVUPD      Y1, 32(AX)
+	VMOVUPD      64(CX), Y2
+	VORPD        sign64<>+0(SB), Y2, Y2
+	VMINPD       Y2, Y14, Y2
+	VMAXPD       Y2, Y15, Y2
+	VMULPD       log2e64<>+0(SB), Y2, Y4
+	VROUNDPD     $0x08, Y4, Y4
+	VFNMADD231PD ln264<>+0(SB), Y4, Y2
+	VFNMADD231PD ln2Low64<>+0(SB), Y4, Y2
+	VMOVUPD      p964<>+0(SB), Y5
+	VFMADD213PD  p864<>+0(SB), Y2, Y5
+	VFMADD213PD  p764<>+0(SB), Y2, Y5
+	VFMADD213PD  p664<>+0(SB), Y2, Y5
+	VFMADD213PD  p564<>+0(SB), Y2, Y5
+	VFMADD213PD  p464<>+0(SB), Y2, Y5
+	VFMADD213PD  p364<>+0(SB), Y2, Y5
+	VFMADD213PD  p264<>+0(SB), Y2, Y5
+	VFMADD213PD  p164<>+0(SB), Y2, Y5
+	VFMADD213PD  half64<>+0(SB), Y2, Y5
+	VMULPD       Y2, Y2, Y6
+	VFMADD213PD  Y2, Y6, Y5
+	VADDPD       one64<>+0(SB), Y5, Y5
+	VMULPD       half64<>+0(SB), Y4, Y6
+	VROUNDPD     $0x08, Y6, Y6
+	VSUBPD       Y6, Y4, Y4
+	VADDPD       bias64<>+0(SB), Y4, Y4
+	VPSLLQ       $0x34, Y4, Y4
+	VADDPD       bias64<>+0(SB), Y6, Y6
+	VPSLLQ       $0x34, Y6, Y6
+	VMULPD       Y4, Y5, Y5
+	VMULPD       Y6, Y5, Y2
+	VADDPD       one64<>+0(SB), Y2, Y4
+	VMULPD       Y4, Y4, Y4
+	VDIVPD       Y4, Y2, Y2
+	VMOVUPD      Y2, 64(AX)
+	VMOVUPD      96(CX), Y3
+	VORPD        sign64<>+0(SB), Y3, Y3
+	VMINPD       Y3, Y14, Y3
+	VMAXPD       Y3, Y15, Y3
+	VMULPD       log2e64<>+0(SB), Y3, Y4
+	VROUNDPD     $0x08, Y4, Y4
+	VFNMADD231PD ln264<>+0(SB), Y4, Y3
+	VFNMADD231PD ln2Low64<>+0(SB), Y4, Y3
+	VMOVUPD      p964<>+0(SB), Y5
+	VFMADD213PD  p864<>+0(SB), Y3, Y5
+	VFMADD213PD  p764<>+0(SB), Y3, Y5
+	VFMADD213PD  p664<>+0(SB), Y3, Y5
+	VFMADD213PD  p564<>+0(SB), Y3, Y5
+	VFMADD213PD  p464<>+0(SB), Y3, Y5
+	VFMADD213PD  p364<>+0(SB), Y3, Y5
+	VFMADD213PD  p264<>+0(SB), Y3, Y5
+	VFMADD213PD  p164<>+0(SB), Y3, Y5
+	VFMADD213PD  half64<>+0(SB), Y3, Y5
+	VMULPD       Y3, Y3, Y6
+	VFMADD213PD  Y3, Y6, Y5
+	VADDPD       one64<>+0(SB), Y5, Y5
+	VMULPD       half64<>+0(SB), Y4, Y6
+	VROUNDPD     $0x08, Y6, Y6
+	VSUBPD       Y6, Y4, Y4
+	VADDPD       bias64<>+0(SB), Y4, Y4
+	VPSLLQ       $0x34, Y4, Y4
+	VADDPD       bias64<>+0(SB), Y6, Y6
+	VPSLLQ       $0x34, Y6, Y6
+	VMULPD       Y4, Y5, Y5
+	VMULPD       Y6, Y5, Y3
+	VADDPD       one64<>+0(SB), Y3, Y4
+	VMULPD       Y4, Y4, Y4
+	VDIVPD       Y4, Y3, Y3
+	VMOVUPD      Y3, 96(AX)
+	ADDQ         $0x00000080, AX
+	ADDQ         $0x00000080, CX
+	DECQ         DX
+	JNZ          loop9
+
+end9:
+	VZEROUPPER
+	RET
+
+// func expF64AVX512(dst []float64, src []float64)
+// Requires: AVX, AVX512F
+TEXT ·expF64AVX512(SB), NOSPLIT, $0-48
+	MOVQ    dst_base+0(FP), AX
+	MOVQ    src_base+24(FP), CX
+	MOVQ    src_len+32(FP), DX
+	SHRQ    $0x04, DX
+	VMOVUPD most64<>+0(SB), Z14
+	VMOVUPD least64<>+0(SB), Z15
+	TESTQ   DX, DX
+	JZ      end10
+
+loop10:
+	VMOVUPD      (CX), Z0
+	VMINPD       Z0, Z14, Z0
+	VMAXPD       Z0, Z15, Z0
+	VMULPD       log2e64<>+0(SB), Z0, Z4
+	VRNDSCALEPD  $0x08, Z4, Z4
+	VFNMADD231PD ln264<>+0(SB), Z4, Z0
+	VFNMADD231PD ln2Low64<>+0(SB), Z4, Z0
+	VMOVUPD      p964<>+0(SB), Z5
+	VFMADD213PD  p864<>+0(SB), Z0, Z5
+	VFMADD213PD  p764<>+0(SB), Z0, Z5
+	VFMADD213PD  p664<>+0(SB), Z0, Z5
+	VFMADD213PD  p564<>+0(SB), Z0, Z5
+	VFMADD213PD  p464<>+0(SB), Z0, Z5
+	VFMADD213PD  p364<>+0(SB), Z0, Z5
+	VFMADD213PD  p264<>+0(SB), Z0, Z5
+	VFMADD213PD  p164<>+0(SB), Z0, Z5
+	VFMADD213PD  half64<>+0(SB), Z0, Z5
+	VMULPD       Z0, Z0, Z6
+	VFMADD213PD  Z0, Z6, Z5
+	VADDPD       one64<>+0(SB), Z5, Z5
+	VSCALEFPD    Z4, Z5, Z0
+	VMOVUPD      Z0, (AX)
+	VMOVUPD      64(CX), Z1
+	VMINPD       Z1, Z14, Z1
+	VMAXPD       Z1, Z15, Z1
+	VMULPD       log2e64<>+0(SB), Z1, Z4
+	VRNDSCALEPD  $0x08, Z4, Z4
+	VFNMADD231PD ln264<>+0(SB), Z4, Z1
+	VFNMADD231PD ln2Low64<>+0(SB), Z4, Z1
+	VMOVUPD      p964<>+0(SB), Z5
+	VFMADD213PD  p864<>+0(SB), Z1, Z5
+	VFMADD213PD  p764<>+0(SB), Z1, Z5
+	VFMADD213PD  p664<>+0(SB), Z1, Z5
+	VFMADD213PD  p564<>+0(SB), Z1, Z5
+	VFMADD213PD  p464<>+0(SB), Z1, Z5
+	VFMADD213PD  p364<>+0(SB), Z1, Z5
+	VFMADD213PD  p264<>+0(SB), Z1, Z5
+	VFMADD213PD  p164<>+0(SB), Z1, Z5
+	VFMADD213PD  half64<>+0(SB), Z1, Z5
+	VMULPD       Z1, Z1, Z6
+	VFMADD213PD  Z1, Z6, Z5
+	VADDPD       one64<>+0(SB), Z5, Z5
+	VSCALEFPD    Z4, Z5, Z1
+	VMOVUPD      Z1, 64(AX)
+	ADDQ         $0x00000080, AX
+	ADDQ         $0x00000080, CX
+	DECQ         DX
+	JNZ          loop10
+
+end10:
+	VZEROUPPER
+	RET
+
+// func sigmoidF64AVX512(dst []float64, src []float64)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·sigmoidF64AVX512(SB), NOSPLIT, $0-48
+	MOVQ    dst_base+0(FP), AX
+	MOVQ    src_base+24(FP), CX
+	MOVQ    src_len+32(FP), DX
+	SHRQ    $0x04, DX
+	VMOVUPD most64<>+0(SB), Z14
+	VMOVUPD least64<>+0(SB), Z15
+	TESTQ   DX, DX
+	JZ      end11
+
+loop11:
+	VMOVUPD      (CX), Z0
+	VXORPD       sign64<>+0(SB), Z0, Z0
+	VMINPD       Z0, Z14, Z0
+	VMAXPD       Z0, Z15, Z0
+	VMULPD       log2e64<>+0(SB), Z0, Z4
+	VRNDSCALEPD  $0x08, Z4, Z4
+	VFNMADD231PD ln264<>+0(SB), Z4, Z0
+	VFNMADD231PD ln2Low64<>+0(SB), Z4, Z0
+	VMOVUPD      p964<>+0(SB), Z5
+	VFMADD213PD  p864<>+0(SB), Z0, Z5
+	VFMADD213PD  p764<>+0(SB), Z0, Z5
+	VFMADD213PD  p664<>+0(SB), Z0, Z5
+	VFMADD213PD  p564<>+0(SB), Z0, Z5
+	VFMADD213PD  p464<>+0(SB), Z0, Z5
+	VFMADD213PD  p364<>+0(SB), Z0, Z5
+	VFMADD213PD  p264<>+0(SB), Z0, Z5
+	VFMADD213PD  p164<>+0(SB), Z0, Z5
+	VFMADD213PD  half64<>+0(SB), Z0, Z5
+	VMULPD       Z0, Z0, Z6
+	VFMADD213PD  Z0, Z6, Z5
+	VADDPD       one64<>+0(SB), Z5, Z5
+	VSCALEFPD    Z4, Z5, Z0
+	VMOVUPD      one64<>+0(SB), Z4
+	VADDPD       Z4, Z0, Z0
+	VDIVPD       Z0, Z4, Z0
+	VMOVUPD      Z0, (AX)
+	VMOVUPD      64(CX), Z1
+	VXORPD       sign64<>+0(SB), Z1, Z1
+	VMINPD       Z1, Z14, Z1
+	VMAXPD       Z1, Z15, Z1
+	VMULPD       log2e64<>+0(SB), Z1, Z4
+	VRNDSCALEPD  $0x08, Z4, Z4
+	VFNMADD231PD ln264<>+0(SB), Z4, Z1
+	VFNMADD231PD ln2Low64<>+0(SB), Z4, Z1
+	VMOVUPD      p964<>+0(SB), Z5
+	VFMADD213PD  p864<>+0(SB), Z1, Z5
+	VFMADD213PD  p764<>+0(SB), Z1, Z5
+	VFMADD213PD  p664<>+0(SB), Z1, Z5
+	VFMADD213PD  p564<>+0(SB), Z1, Z5
+	VFMADD213PD  p464<>+0(SB), Z1, Z5
+	VFMADD213PD  p364<>+0(SB), Z1, Z5
+	VFMADD213PD  p264<>+0(SB), Z1, Z5
+	VFMADD213PD  p164<>+0(SB), Z1, Z5
+	VFMADD213PD  half64<>+0(SB), Z1, Z5
+	VMULPD       Z1, Z1, Z6
+	VFMADD213PD  Z1, Z6, Z5
+	VADDPD       one64<>+0(SB), Z5, Z5
+	VSCALEFPD    Z4, Z5, Z1
+	VMOVUPD      one64<>+0(SB), Z4
+	VADDPD       Z4, Z1, Z1
+	VDIVPD       Z1, Z4, Z1
+	VMOVUPD      Z1, 64(AX)
+	ADDQ         $0x00000080, AX
+	ADDQ         $0x00000080, CX
+	DECQ         DX
+	JNZ          loop11
+
+end11:
+	VZEROUPPER
+	RET
+
+// func slopeF64AVX512(dst []float64, src []float64)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·slopeF64AVX512(SB), NOSPLIT, $0-48
+	MOVQ    dst_base+0(FP), AX
+	MOVQ    src_base+24(FP), CX
+	MOVQ    src_len+32(FP), DX
+	SHRQ    $0x04, DX
+	VMOVUPD most64<>+0(SB), Z14
+	VMOVUPD least64<>+0(SB), Z15
+	TESTQ   DX, DX
+	JZ      end12
+
+loop12:
+	VMOVUPD      (CX), Z0
+	VORPD        sign64<>+0(SB), Z0, Z0
+	VMINPD       Z0, Z14, Z0
+	VMAXPD       Z0, Z15, Z0
+	VMULPD       log2e64<>+0(SB), Z0, Z4
+	VRNDSCALEPD  $0x08, Z4, Z4
+	VFNMADD231PD ln264<>+0(SB), Z4, Z0
+	VFNMADD231PD ln2Low64<>+0(SB), Z4, Z0
+	VMOVUPD      p964<>+0(SB), Z5
+	VFMADD213PD  p864<>+0(SB), Z0, Z5
+	VFMADD213PD  p764<>+0(SB), Z0, Z5
+	VFMADD213PD  p664<>+0(SB), Z0, Z5
+	VFMADD213PD  p564<>+0(SB), Z0, Z5
+	VFMADD213PD  p464<>+0(SB), Z0, Z5
+	VFMADD213PD  p364<>+0(SB), Z0, Z5
+	VFMADD213PD  p264<>+0(SB), Z0, Z5
+	VFMADD213PD  p164<>+0(SB), Z0, Z5
+	VFMADD213PD  half64<>+0(SB), Z0, Z5
+	VMULPD       Z0, Z0, Z6
+	VFMADD213PD  Z0, Z6, Z5
+	VADDPD       one64<>+0(SB), Z5, Z5
+	VSCALEFPD    Z4, Z5, Z0
+	VADDPD       one64<>+0(SB), Z0, Z4
+	VMULPD       Z4, Z4, Z4
+	VDIVPD       Z4, Z0, Z0
+	VMOVUPD      Z0, (AX)
+	VMOVUPD      64(CX), Z1
+	VORPD        sign64<>+0(SB), Z1, Z1
+	VMINPD       Z1, Z14, Z1
+	VMAXPD       Z1, Z15, Z1
+	VMULPD       log2e64<>+0(SB), Z1, Z4
+	VRNDSCALEPD  $0x08, Z4, Z4
+	VFNMADD231PD ln264<>+0(SB), Z4, Z1
+	VFNMADD231PD ln2Low64<>+0(SB), Z4, Z1
+	VMOVUPD      p964<>+0(SB), Z5
+	VFMADD213PD  p864<>+0(SB), Z1, Z5
+	VFMADD213PD  p764<>+0(SB), Z1, Z5
+	VFMADD213PD  p664<>+0(SB), Z1, Z5
+	VFMADD213PD  p564<>+0(SB), Z1, Z5
+	VFMADD213PD  p464<>+0(SB), Z1, Z5
+	VFMADD213PD  p364<>+0(SB), Z1, Z5
+	VFMADD213PD  p264<>+0(SB), Z1, Z5
+	VFMADD213PD  p164<>+0(SB), Z1, Z5
+	VFMADD213PD  half64<>+0(SB), Z1, Z5
+	VMULPD       Z1, Z1, Z6
+	VFMADD213PD  Z1, Z6, Z5
+	VADDPD       one64<>+0(SB), Z5, Z5
+	VSCALEFPD    Z4, Z5, Z1
+	VADDPD       one64<>+0(SB), Z1, Z4
+	VMULPD       Z4, Z4, Z4
+	VDIVPD       Z4, Z1, Z1
+	VMOVUPD      Z1, 64(AX)
+	ADDQ         $0x00000080, AX
+	ADDQ         $0x00000080, CX
+	DECQ         DX
+	JNZ          loop12
+
+end12:
 	VZEROUPPER
 	RET

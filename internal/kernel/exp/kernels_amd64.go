@@ -4,17 +4,16 @@ import "github.com/mhc-go/mhc/internal/tier"
 
 //go:generate go run -C ../../../_asm ./exp -pkg exp -out ../internal/kernel/exp/exp_amd64.s -stubs ../internal/kernel/exp/stubs_amd64.go
 
+// The kernels by tier.
 var (
-	avx2   = Kernels[float32]{Exp: expAVX2, Sigmoid: sigmoidAVX2, Slope: slopeAVX2}
-	avx512 = Kernels[float32]{Exp: expAVX512, Sigmoid: sigmoidAVX512, Slope: slopeAVX512}
-)
-
-func float32Kernels(t tier.Tier) *Kernels[float32] {
-	switch t {
-	case tier.AVX512:
-		return &avx512
-	case tier.AVX2:
-		return &avx2
+	single = [...]Kernels[float32]{
+		tier.Go:     portable[float32](),
+		tier.AVX2:   {Exp: expF32AVX2, Sigmoid: sigmoidF32AVX2, Slope: slopeF32AVX2},
+		tier.AVX512: {Exp: expF32AVX512, Sigmoid: sigmoidF32AVX512, Slope: slopeF32AVX512},
 	}
-	return &portable32
-}
+	double = [...]Kernels[float64]{
+		tier.Go:     portable[float64](),
+		tier.AVX2:   {Exp: expF64AVX2, Sigmoid: sigmoidF64AVX2, Slope: slopeF64AVX2},
+		tier.AVX512: {Exp: expF64AVX512, Sigmoid: sigmoidF64AVX512, Slope: slopeF64AVX512},
+	}
+)

@@ -2,6 +2,8 @@
 
 package exp
 
-import "github.com/mhc-go/mhc/internal/tier"
-
-func float32Kernels(tier.Tier) *Kernels[float32] { return &portable32 }
+// The kernels by tier, of which there is one.
+var (
+	single = [...]Kernels[float32]{portable[float32]()}
+	double = [...]Kernels[float64]{portable[float64]()}
+)

@@ -2,7 +2,7 @@
 
 package exp
 
-// expAVX2 equals, within 2 units in the last place,
+// expF32AVX2 equals, within 2 units in the last place,
 //
 //	for i, x := range src {
 //		dst[i] = exp(x)
@@ -11,9 +11,9 @@ package exp
 // where len(src) is a multiple of 16.
 //
 //go:noescape
-func expAVX2(dst []float32, src []float32)
+func expF32AVX2(dst []float32, src []float32)
 
-// sigmoidAVX2 equals, within 3 units in the last place,
+// sigmoidF32AVX2 equals, within 3 units in the last place,
 //
 //	for i, x := range src {
 //		dst[i] = 1 / (1 + exp(-x))
@@ -22,9 +22,9 @@ func expAVX2(dst []float32, src []float32)
 // where len(src) is a multiple of 16.
 //
 //go:noescape
-func sigmoidAVX2(dst []float32, src []float32)
+func sigmoidF32AVX2(dst []float32, src []float32)
 
-// slopeAVX2 equals, within 4 units in the last place,
+// slopeF32AVX2 equals, within 4 units in the last place,
 //
 //	for i, x := range src {
 //		dst[i] = exp(-abs(x)) / square(1+exp(-abs(x)))
@@ -33,9 +33,9 @@ func sigmoidAVX2(dst []float32, src []float32)
 // where len(src) is a multiple of 16.
 //
 //go:noescape
-func slopeAVX2(dst []float32, src []float32)
+func slopeF32AVX2(dst []float32, src []float32)
 
-// expAVX512 equals, within 2 units in the last place,
+// expF32AVX512 equals, within 2 units in the last place,
 //
 //	for i, x := range src {
 //		dst[i] = exp(x)
@@ -44,9 +44,9 @@ func slopeAVX2(dst []float32, src []float32)
 // where len(src) is a multiple of 16.
 //
 //go:noescape
-func expAVX512(dst []float32, src []float32)
+func expF32AVX512(dst []float32, src []float32)
 
-// sigmoidAVX512 equals, within 3 units in the last place,
+// sigmoidF32AVX512 equals, within 3 units in the last place,
 //
 //	for i, x := range src {
 //		dst[i] = 1 / (1 + exp(-x))
@@ -55,9 +55,9 @@ func expAVX512(dst []float32, src []float32)
 // where len(src) is a multiple of 16.
 //
 //go:noescape
-func sigmoidAVX512(dst []float32, src []float32)
+func sigmoidF32AVX512(dst []float32, src []float32)
 
-// slopeAVX512 equals, within 4 units in the last place,
+// slopeF32AVX512 equals, within 4 units in the last place,
 //
 //	for i, x := range src {
 //		dst[i] = exp(-abs(x)) / square(1+exp(-abs(x)))
@@ -66,4 +66,70 @@ func sigmoidAVX512(dst []float32, src []float32)
 // where len(src) is a multiple of 16.
 //
 //go:noescape
-func slopeAVX512(dst []float32, src []float32)
+func slopeF32AVX512(dst []float32, src []float32)
+
+// expF64AVX2 equals, within 2 units in the last place,
+//
+//	for i, x := range src {
+//		dst[i] = exp(x)
+//	}
+//
+// where len(src) is a multiple of 16.
+//
+//go:noescape
+func expF64AVX2(dst []float64, src []float64)
+
+// sigmoidF64AVX2 equals, within 3 units in the last place,
+//
+//	for i, x := range src {
+//		dst[i] = 1 / (1 + exp(-x))
+//	}
+//
+// where len(src) is a multiple of 16.
+//
+//go:noescape
+func sigmoidF64AVX2(dst []float64, src []float64)
+
+// slopeF64AVX2 equals, within 4 units in the last place,
+//
+//	for i, x := range src {
+//		dst[i] = exp(-abs(x)) / square(1+exp(-abs(x)))
+//	}
+//
+// where len(src) is a multiple of 16.
+//
+//go:noescape
+func slopeF64AVX2(dst []float64, src []float64)
+
+// expF64AVX512 equals, within 2 units in the last place,
+//
+//	for i, x := range src {
+//		dst[i] = exp(x)
+//	}
+//
+// where len(src) is a multiple of 16.
+//
+//go:noescape
+func expF64AVX512(dst []float64, src []float64)
+
+// sigmoidF64AVX512 equals, within 3 units in the last place,
+//
+//	for i, x := range src {
+//		dst[i] = 1 / (1 + exp(-x))
+//	}
+//
+// where len(src) is a multiple of 16.
+//
+//go:noescape
+func sigmoidF64AVX512(dst []float64, src []float64)
+
+// slopeF64AVX512 equals, within 4 units in the last place,
+//
+//	for i, x := range src {
+//		dst[i] = exp(-abs(x)) / square(1+exp(-abs(x)))
+//	}
+//
+// where len(src) is a multiple of 16.
+//
+//go:noescape
+func slopeF64AVX512(dst []float64, src []float64)

@@ -33,9 +33,9 @@ type Kernels[T dtype.Float] struct {
 
 // For is the kernels of the active tier.
 func For[T dtype.Float]() *Kernels[T] {
-	var k any = &portable64
+	var k any = &double[tier.Active]
 	if unsafe.Sizeof(T(0)) == 4 {
-		k = float32Kernels(tier.Active)
+		k = &single[tier.Active]
 	}
 	return k.(*Kernels[T])
 }

@@ -2,9 +2,9 @@
 
 #include "textflag.h"
 
-// func packAVX2(dst []float32, src []float32, stride int)
+// func packF32AVX2(dst []float32, src []float32, stride int)
 // Requires: AVX
-TEXT ·packAVX2(SB), NOSPLIT, $0-56
+TEXT ·packF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ   dst_base+0(FP), AX
 	MOVQ   dst_len+8(FP), CX
 	SHRQ   $0x04, CX
@@ -17,9 +17,9 @@ TEXT ·packAVX2(SB), NOSPLIT, $0-56
 	LEAQ   (R8)(DX*4), R9
 	SHRQ   $0x02, CX
 	TESTQ  CX, CX
-	JZ     columns_end
+	JZ     end1
 
-columns:
+loop1:
 	VMOVUPS     (SI), X0
 	VINSERTF128 $0x01, (DI), Y0, Y0
 	VMOVUPS     (SI)(DX*1), X1
@@ -66,15 +66,15 @@ columns:
 	ADDQ        $0x00000010, R8
 	ADDQ        $0x00000010, R9
 	DECQ        CX
-	JNZ         columns
+	JNZ         loop1
 
-columns_end:
+end1:
 	VZEROUPPER
 	RET
 
-// func unpackAVX2(dst []float32, src []float32, stride int)
+// func unpackF32AVX2(dst []float32, src []float32, stride int)
 // Requires: AVX
-TEXT ·unpackAVX2(SB), NOSPLIT, $0-56
+TEXT ·unpackF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ   src_base+24(FP), AX
 	MOVQ   src_len+32(FP), CX
 	SHRQ   $0x04, CX
@@ -87,9 +87,9 @@ TEXT ·unpackAVX2(SB), NOSPLIT, $0-56
 	LEAQ   (R8)(DX*4), R9
 	SHRQ   $0x02, CX
 	TESTQ  CX, CX
-	JZ     columns_end
+	JZ     end2
 
-columns:
+loop2:
 	VMOVUPS      (AX), Y0
 	VMOVUPS      64(AX), Y1
 	VMOVUPS      128(AX), Y2
@@ -136,23 +136,23 @@ columns:
 	ADDQ         $0x00000010, R8
 	ADDQ         $0x00000010, R9
 	DECQ         CX
-	JNZ          columns
+	JNZ          loop2
 
-columns_end:
+end2:
 	VZEROUPPER
 	RET
 
-// func mulAVX2(dst []float32, src []float32)
+// func mulF32AVX2(dst []float32, src []float32)
 // Requires: AVX
-TEXT ·mulAVX2(SB), NOSPLIT, $0-48
+TEXT ·mulF32AVX2(SB), NOSPLIT, $0-48
 	MOVQ  dst_base+0(FP), AX
 	MOVQ  src_base+24(FP), CX
 	MOVQ  dst_len+8(FP), DX
 	SHRQ  $0x04, DX
 	TESTQ DX, DX
-	JZ    entries_end
+	JZ    end3
 
-entries:
+loop3:
 	VMOVUPS (AX), Y0
 	VMULPS  (CX), Y0, Y0
 	VMOVUPS Y0, (AX)
@@ -162,15 +162,15 @@ entries:
 	ADDQ    $0x00000040, AX
 	ADDQ    $0x00000040, CX
 	DECQ    DX
-	JNZ     entries
+	JNZ     loop3
 
-entries_end:
+end3:
 	VZEROUPPER
 	RET
 
-// func affineAVX2(dst []float32, src []float32, scale []float32, shift []float32)
+// func affineF32AVX2(dst []float32, src []float32, scale []float32, shift []float32)
 // Requires: AVX, FMA3
-TEXT ·affineAVX2(SB), NOSPLIT, $0-96
+TEXT ·affineF32AVX2(SB), NOSPLIT, $0-96
 	MOVQ  dst_base+0(FP), AX
 	MOVQ  src_base+24(FP), CX
 	MOVQ  dst_len+8(FP), DX
@@ -178,31 +178,31 @@ TEXT ·affineAVX2(SB), NOSPLIT, $0-96
 	MOVQ  scale_base+48(FP), BX
 	MOVQ  shift_base+72(FP), SI
 	TESTQ DX, DX
-	JZ    entries_end
+	JZ    end4
 
-entries:
-	VBROADCASTSS (BX), Y2
-	VBROADCASTSS (SI), Y3
+loop4:
+	VBROADCASTSS (BX), Y4
+	VBROADCASTSS (SI), Y5
 	VMOVUPS      (CX), Y0
-	VFMADD213PS  Y3, Y2, Y0
+	VFMADD213PS  Y5, Y4, Y0
 	VMOVUPS      Y0, (AX)
 	VMOVUPS      32(CX), Y1
-	VFMADD213PS  Y3, Y2, Y1
+	VFMADD213PS  Y5, Y4, Y1
 	VMOVUPS      Y1, 32(AX)
 	ADDQ         $0x00000040, AX
 	ADDQ         $0x00000040, CX
 	ADDQ         $0x00000004, BX
 	ADDQ         $0x00000004, SI
 	DECQ         DX
-	JNZ          entries
+	JNZ          loop4
 
-entries_end:
+end4:
 	VZEROUPPER
 	RET
 
-// func accumulateAVX2(sum []float64, dot []float64, g []float32, x []float32)
+// func accumulateF32AVX2(sum []float64, dot []float64, g []float32, x []float32)
 // Requires: AVX, FMA3
-TEXT ·accumulateAVX2(SB), NOSPLIT, $0-96
+TEXT ·accumulateF32AVX2(SB), NOSPLIT, $0-96
 	MOVQ  sum_base+0(FP), AX
 	MOVQ  dot_base+24(FP), CX
 	MOVQ  g_len+56(FP), DX
@@ -210,9 +210,9 @@ TEXT ·accumulateAVX2(SB), NOSPLIT, $0-96
 	MOVQ  g_base+48(FP), BX
 	MOVQ  x_base+72(FP), SI
 	TESTQ DX, DX
-	JZ    entries_end
+	JZ    end5
 
-entries:
+loop5:
 	VCVTPS2PD   (BX), Y0
 	VCVTPS2PD   (SI), Y1
 	VFMADD213PD (CX), Y0, Y1
@@ -242,15 +242,15 @@ entries:
 	ADDQ        $0x00000040, BX
 	ADDQ        $0x00000040, SI
 	DECQ        DX
-	JNZ         entries
+	JNZ         loop5
 
-entries_end:
+end5:
 	VZEROUPPER
 	RET
 
-// func packAVX512(dst []float32, src []float32, stride int)
+// func packF32AVX512(dst []float32, src []float32, stride int)
 // Requires: AVX, AVX512F
-TEXT ·packAVX512(SB), NOSPLIT, $0-56
+TEXT ·packF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ   dst_base+0(FP), AX
 	MOVQ   dst_len+8(FP), CX
 	SHRQ   $0x04, CX
@@ -263,9 +263,9 @@ TEXT ·packAVX512(SB), NOSPLIT, $0-56
 	LEAQ   (R8)(DX*4), R9
 	SHRQ   $0x02, CX
 	TESTQ  CX, CX
-	JZ     columns_end
+	JZ     end6
 
-columns:
+loop6:
 	VMOVUPS      (SI), X0
 	VINSERTF32X4 $0x01, (DI), Z0, Z0
 	VINSERTF32X4 $0x02, (R8), Z0, Z0
@@ -300,15 +300,15 @@ columns:
 	ADDQ         $0x00000010, R8
 	ADDQ         $0x00000010, R9
 	DECQ         CX
-	JNZ          columns
+	JNZ          loop6
 
-columns_end:
+end6:
 	VZEROUPPER
 	RET
 
-// func unpackAVX512(dst []float32, src []float32, stride int)
+// func unpackF32AVX512(dst []float32, src []float32, stride int)
 // Requires: AVX, AVX512F
-TEXT ·unpackAVX512(SB), NOSPLIT, $0-56
+TEXT ·unpackF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ   src_base+24(FP), AX
 	MOVQ   src_len+32(FP), CX
 	SHRQ   $0x04, CX
@@ -321,9 +321,9 @@ TEXT ·unpackAVX512(SB), NOSPLIT, $0-56
 	LEAQ   (R8)(DX*4), R9
 	SHRQ   $0x02, CX
 	TESTQ  CX, CX
-	JZ     columns_end
+	JZ     end7
 
-columns:
+loop7:
 	VMOVUPS       (AX), Z0
 	VMOVUPS       64(AX), Z1
 	VMOVUPS       128(AX), Z2
@@ -358,38 +358,38 @@ columns:
 	ADDQ          $0x00000010, R8
 	ADDQ          $0x00000010, R9
 	DECQ          CX
-	JNZ           columns
+	JNZ           loop7
 
-columns_end:
+end7:
 	VZEROUPPER
 	RET
 
-// func mulAVX512(dst []float32, src []float32)
+// func mulF32AVX512(dst []float32, src []float32)
 // Requires: AVX, AVX512F
-TEXT ·mulAVX512(SB), NOSPLIT, $0-48
+TEXT ·mulF32AVX512(SB), NOSPLIT, $0-48
 	MOVQ  dst_base+0(FP), AX
 	MOVQ  src_base+24(FP), CX
 	MOVQ  dst_len+8(FP), DX
 	SHRQ  $0x04, DX
 	TESTQ DX, DX
-	JZ    entries_end
+	JZ    end8
 
-entries:
+loop8:
 	VMOVUPS (AX), Z0
 	VMULPS  (CX), Z0, Z0
 	VMOVUPS Z0, (AX)
 	ADDQ    $0x00000040, AX
 	ADDQ    $0x00000040, CX
 	DECQ    DX
-	JNZ     entries
+	JNZ     loop8
 
-entries_end:
+end8:
 	VZEROUPPER
 	RET
 
-// func affineAVX512(dst []float32, src []float32, scale []float32, shift []float32)
+// func affineF32AVX512(dst []float32, src []float32, scale []float32, shift []float32)
 // Requires: AVX, AVX512F
-TEXT ·affineAVX512(SB), NOSPLIT, $0-96
+TEXT ·affineF32AVX512(SB), NOSPLIT, $0-96
 	MOVQ  dst_base+0(FP), AX
 	MOVQ  src_base+24(FP), CX
 	MOVQ  dst_len+8(FP), DX
@@ -397,28 +397,28 @@ TEXT ·affineAVX512(SB), NOSPLIT, $0-96
 	MOVQ  scale_base+48(FP), BX
 	MOVQ  shift_base+72(FP), SI
 	TESTQ DX, DX
-	JZ    entries_end
+	JZ    end9
 
-entries:
-	VBROADCASTSS (BX), Z2
-	VBROADCASTSS (SI), Z3
+loop9:
+	VBROADCASTSS (BX), Z4
+	VBROADCASTSS (SI), Z5
 	VMOVUPS      (CX), Z0
-	VFMADD213PS  Z3, Z2, Z0
+	VFMADD213PS  Z5, Z4, Z0
 	VMOVUPS      Z0, (AX)
 	ADDQ         $0x00000040, AX
 	ADDQ         $0x00000040, CX
 	ADDQ         $0x00000004, BX
 	ADDQ         $0x00000004, SI
 	DECQ         DX
-	JNZ          entries
+	JNZ          loop9
 
-entries_end:
+end9:
 	VZEROUPPER
 	RET
 
-// func accumulateAVX512(sum []float64, dot []float64, g []float32, x []float32)
+// func accumulateF32AVX512(sum []float64, dot []float64, g []float32, x []float32)
 // Requires: AVX, AVX512F
-TEXT ·accumulateAVX512(SB), NOSPLIT, $0-96
+TEXT ·accumulateF32AVX512(SB), NOSPLIT, $0-96
 	MOVQ  sum_base+0(FP), AX
 	MOVQ  dot_base+24(FP), CX
 	MOVQ  g_len+56(FP), DX
@@ -426,9 +426,9 @@ TEXT ·accumulateAVX512(SB), NOSPLIT, $0-96
 	MOVQ  g_base+48(FP), BX
 	MOVQ  x_base+72(FP), SI
 	TESTQ DX, DX
-	JZ    entries_end
+	JZ    end10
 
-entries:
+loop10:
 	VCVTPS2PD   (BX), Z0
 	VCVTPS2PD   (SI), Z1
 	VFMADD213PD (CX), Z0, Z1
@@ -446,8 +446,408 @@ entries:
 	ADDQ        $0x00000040, BX
 	ADDQ        $0x00000040, SI
 	DECQ        DX
-	JNZ         entries
+	JNZ         loop10
 
-entries_end:
+end10:
+	VZEROUPPER
+	RET
+
+// func packF64AVX2(dst []float64, src []float64, stride int)
+// Requires: AVX
+TEXT ·packF64AVX2(SB), NOSPLIT, $0-56
+	MOVQ   dst_base+0(FP), AX
+	MOVQ   dst_len+8(FP), CX
+	SHRQ   $0x04, CX
+	MOVQ   stride+48(FP), DX
+	IMUL3Q $0x00000008, DX, DX
+	MOVQ   src_base+24(FP), SI
+	LEAQ   (DX)(DX*2), BX
+	LEAQ   (SI)(DX*4), DI
+	LEAQ   (DI)(DX*4), R8
+	LEAQ   (R8)(DX*4), R9
+	SHRQ   $0x02, CX
+	TESTQ  CX, CX
+	JZ     end11
+
+loop11:
+	VMOVUPD    (SI), Y0
+	VMOVUPD    (SI)(DX*1), Y1
+	VMOVUPD    (SI)(DX*2), Y2
+	VMOVUPD    (SI)(BX*1), Y3
+	VUNPCKLPD  Y1, Y0, Y4
+	VUNPCKHPD  Y1, Y0, Y5
+	VUNPCKLPD  Y3, Y2, Y6
+	VUNPCKHPD  Y3, Y2, Y7
+	VPERM2F128 $0x20, Y6, Y4, Y0
+	VPERM2F128 $0x20, Y7, Y5, Y1
+	VPERM2F128 $0x31, Y6, Y4, Y2
+	VPERM2F128 $0x31, Y7, Y5, Y3
+	VMOVUPD    Y0, (AX)
+	VMOVUPD    Y1, 128(AX)
+	VMOVUPD    Y2, 256(AX)
+	VMOVUPD    Y3, 384(AX)
+	VMOVUPD    (DI), Y0
+	VMOVUPD    (DI)(DX*1), Y1
+	VMOVUPD    (DI)(DX*2), Y2
+	VMOVUPD    (DI)(BX*1), Y3
+	VUNPCKLPD  Y1, Y0, Y4
+	VUNPCKHPD  Y1, Y0, Y5
+	VUNPCKLPD  Y3, Y2, Y6
+	VUNPCKHPD  Y3, Y2, Y7
+	VPERM2F128 $0x20, Y6, Y4, Y0
+	VPERM2F128 $0x20, Y7, Y5, Y1
+	VPERM2F128 $0x31, Y6, Y4, Y2
+	VPERM2F128 $0x31, Y7, Y5, Y3
+	VMOVUPD    Y0, 32(AX)
+	VMOVUPD    Y1, 160(AX)
+	VMOVUPD    Y2, 288(AX)
+	VMOVUPD    Y3, 416(AX)
+	VMOVUPD    (R8), Y0
+	VMOVUPD    (R8)(DX*1), Y1
+	VMOVUPD    (R8)(DX*2), Y2
+	VMOVUPD    (R8)(BX*1), Y3
+	VUNPCKLPD  Y1, Y0, Y4
+	VUNPCKHPD  Y1, Y0, Y5
+	VUNPCKLPD  Y3, Y2, Y6
+	VUNPCKHPD  Y3, Y2, Y7
+	VPERM2F128 $0x20, Y6, Y4, Y0
+	VPERM2F128 $0x20, Y7, Y5, Y1
+	VPERM2F128 $0x31, Y6, Y4, Y2
+	VPERM2F128 $0x31, Y7, Y5, Y3
+	VMOVUPD    Y0, 64(AX)
+	VMOVUPD    Y1, 192(AX)
+	VMOVUPD    Y2, 320(AX)
+	VMOVUPD    Y3, 448(AX)
+	VMOVUPD    (R9), Y0
+	VMOVUPD    (R9)(DX*1), Y1
+	VMOVUPD    (R9)(DX*2), Y2
+	VMOVUPD    (R9)(BX*1), Y3
+	VUNPCKLPD  Y1, Y0, Y4
+	VUNPCKHPD  Y1, Y0, Y5
+	VUNPCKLPD  Y3, Y2, Y6
+	VUNPCKHPD  Y3, Y2, Y7
+	VPERM2F128 $0x20, Y6, Y4, Y0
+	VPERM2F128 $0x20, Y7, Y5, Y1
+	VPERM2F128 $0x31, Y6, Y4, Y2
+	VPERM2F128 $0x31, Y7, Y5, Y3
+	VMOVUPD    Y0, 96(AX)
+	VMOVUPD    Y1, 224(AX)
+	VMOVUPD    Y2, 352(AX)
+	VMOVUPD    Y3, 480(AX)
+	ADDQ       $0x00000200, AX
+	ADDQ       $0x00000020, SI
+	ADDQ       $0x00000020, DI
+	ADDQ       $0x00000020, R8
+	ADDQ       $0x00000020, R9
+	DECQ       CX
+	JNZ        loop11
+
+end11:
+	VZEROUPPER
+	RET
+
+// func unpackF64AVX2(dst []float64, src []float64, stride int)
+// Requires: AVX
+TEXT ·unpackF64AVX2(SB), NOSPLIT, $0-56
+	MOVQ   src_base+24(FP), AX
+	MOVQ   src_len+32(FP), CX
+	SHRQ   $0x04, CX
+	MOVQ   stride+48(FP), DX
+	IMUL3Q $0x00000008, DX, DX
+	MOVQ   dst_base+0(FP), SI
+	LEAQ   (DX)(DX*2), BX
+	LEAQ   (SI)(DX*4), DI
+	LEAQ   (DI)(DX*4), R8
+	LEAQ   (R8)(DX*4), R9
+	SHRQ   $0x02, CX
+	TESTQ  CX, CX
+	JZ     end12
+
+loop12:
+	VMOVUPD    (AX), Y0
+	VMOVUPD    128(AX), Y1
+	VMOVUPD    256(AX), Y2
+	VMOVUPD    384(AX), Y3
+	VUNPCKLPD  Y1, Y0, Y4
+	VUNPCKHPD  Y1, Y0, Y5
+	VUNPCKLPD  Y3, Y2, Y6
+	VUNPCKHPD  Y3, Y2, Y7
+	VPERM2F128 $0x20, Y6, Y4, Y0
+	VPERM2F128 $0x20, Y7, Y5, Y1
+	VPERM2F128 $0x31, Y6, Y4, Y2
+	VPERM2F128 $0x31, Y7, Y5, Y3
+	VMOVUPD    Y0, (SI)
+	VMOVUPD    Y1, (SI)(DX*1)
+	VMOVUPD    Y2, (SI)(DX*2)
+	VMOVUPD    Y3, (SI)(BX*1)
+	VMOVUPD    32(AX), Y0
+	VMOVUPD    160(AX), Y1
+	VMOVUPD    288(AX), Y2
+	VMOVUPD    416(AX), Y3
+	VUNPCKLPD  Y1, Y0, Y4
+	VUNPCKHPD  Y1, Y0, Y5
+	VUNPCKLPD  Y3, Y2, Y6
+	VUNPCKHPD  Y3, Y2, Y7
+	VPERM2F128 $0x20, Y6, Y4, Y0
+	VPERM2F128 $0x20, Y7, Y5, Y1
+	VPERM2F128 $0x31, Y6, Y4, Y2
+	VPERM2F128 $0x31, Y7, Y5, Y3
+	VMOVUPD    Y0, (DI)
+	VMOVUPD    Y1, (DI)(DX*1)
+	VMOVUPD    Y2, (DI)(DX*2)
+	VMOVUPD    Y3, (DI)(BX*1)
+	VMOVUPD    64(AX), Y0
+	VMOVUPD    192(AX), Y1
+	VMOVUPD    320(AX), Y2
+	VMOVUPD    448(AX), Y3
+	VUNPCKLPD  Y1, Y0, Y4
+	VUNPCKHPD  Y1, Y0, Y5
+	VUNPCKLPD  Y3, Y2, Y6
+	VUNPCKHPD  Y3, Y2, Y7
+	VPERM2F128 $0x20, Y6, Y4, Y0
+	VPERM2F128 $0x20, Y7, Y5, Y1
+	VPERM2F128 $0x31, Y6, Y4, Y2
+	VPERM2F128 $0x31, Y7, Y5, Y3
+	VMOVUPD    Y0, (R8)
+	VMOVUPD    Y1, (R8)(DX*1)
+	VMOVUPD    Y2, (R8)(DX*2)
+	VMOVUPD    Y3, (R8)(BX*1)
+	VMOVUPD    96(AX), Y0
+	VMOVUPD    224(AX), Y1
+	VMOVUPD    352(AX), Y2
+	VMOVUPD    480(AX), Y3
+	VUNPCKLPD  Y1, Y0, Y4
+	VUNPCKHPD  Y1, Y0, Y5
+	VUNPCKLPD  Y3, Y2, Y6
+	VUNPCKHPD  Y3, Y2, Y7
+	VPERM2F128 $0x20, Y6, Y4, Y0
+	VPERM2F128 $0x20, Y7, Y5, Y1
+	VPERM2F128 $0x31, Y6, Y4, Y2
+	VPERM2F128 $0x31, Y7, Y5, Y3
+	VMOVUPD    Y0, (R9)
+	VMOVUPD    Y1, (R9)(DX*1)
+	VMOVUPD    Y2, (R9)(DX*2)
+	VMOVUPD    Y3, (R9)(BX*1)
+	ADDQ       $0x00000200, AX
+	ADDQ       $0x00000020, SI
+	ADDQ       $0x00000020, DI
+	ADDQ       $0x00000020, R8
+	ADDQ       $0x00000020, R9
+	DECQ       CX
+	JNZ        loop12
+
+end12:
+	VZEROUPPER
+	RET
+
+// func mulF64AVX2(dst []float64, src []float64)
+// Requires: AVX
+TEXT ·mulF64AVX2(SB), NOSPLIT, $0-48
+	MOVQ  dst_base+0(FP), AX
+	MOVQ  src_base+24(FP), CX
+	MOVQ  dst_len+8(FP), DX
+	SHRQ  $0x04, DX
+	TESTQ DX, DX
+	JZ    end13
+
+loop13:
+	VMOVUPD (AX), Y0
+	VMULPD  (CX), Y0, Y0
+	VMOVUPD Y0, (AX)
+	VMOVUPD 32(AX), Y1
+	VMULPD  32(CX), Y1, Y1
+	VMOVUPD Y1, 32(AX)
+	VMOVUPD 64(AX), Y2
+	VMULPD  64(CX), Y2, Y2
+	VMOVUPD Y2, 64(AX)
+	VMOVUPD 96(AX), Y3
+	VMULPD  96(CX), Y3, Y3
+	VMOVUPD Y3, 96(AX)
+	ADDQ    $0x00000080, AX
+	ADDQ    $0x00000080, CX
+	DECQ    DX
+	JNZ     loop13
+
+end13:
+	VZEROUPPER
+	RET
+
+// func affineF64AVX2(dst []float64, src []float64, scale []float64, shift []float64)
+// Requires: AVX, FMA3
+TEXT ·affineF64AVX2(SB), NOSPLIT, $0-96
+	MOVQ  dst_base+0(FP), AX
+	MOVQ  src_base+24(FP), CX
+	MOVQ  dst_len+8(FP), DX
+	SHRQ  $0x04, DX
+	MOVQ  scale_base+48(FP), BX
+	MOVQ  shift_base+72(FP), SI
+	TESTQ DX, DX
+	JZ    end14
+
+loop14:
+	VBROADCASTSD (BX), Y4
+	VBROADCASTSD (SI), Y5
+	VMOVUPD      (CX), Y0
+	VFMADD213PD  Y5, Y4, Y0
+	VMOVUPD      Y0, (AX)
+	VMOVUPD      32(CX), Y1
+	VFMADD213PD  Y5, Y4, Y1
+	VMOVUPD      Y1, 32(AX)
+	VMOVUPD      64(CX), Y2
+	VFMADD213PD  Y5, Y4, Y2
+	VMOVUPD      Y2, 64(AX)
+	VMOVUPD      96(CX), Y3
+	VFMADD213PD  Y5, Y4, Y3
+	VMOVUPD      Y3, 96(AX)
+	ADDQ         $0x00000080, AX
+	ADDQ         $0x00000080, CX
+	ADDQ         $0x00000008, BX
+	ADDQ         $0x00000008, SI
+	DECQ         DX
+	JNZ          loop14
+
+end14:
+	VZEROUPPER
+	RET
+
+// func accumulateF64AVX2(sum []float64, dot []float64, g []float64, x []float64)
+// Requires: AVX, FMA3
+TEXT ·accumulateF64AVX2(SB), NOSPLIT, $0-96
+	MOVQ  sum_base+0(FP), AX
+	MOVQ  dot_base+24(FP), CX
+	MOVQ  g_len+56(FP), DX
+	SHRQ  $0x04, DX
+	MOVQ  g_base+48(FP), BX
+	MOVQ  x_base+72(FP), SI
+	TESTQ DX, DX
+	JZ    end15
+
+loop15:
+	VMOVUPD     (BX), Y0
+	VMOVUPD     (SI), Y1
+	VFMADD213PD (CX), Y0, Y1
+	VADDPD      (AX), Y0, Y0
+	VMOVUPD     Y1, (CX)
+	VMOVUPD     Y0, (AX)
+	VMOVUPD     32(BX), Y0
+	VMOVUPD     32(SI), Y1
+	VFMADD213PD 32(CX), Y0, Y1
+	VADDPD      32(AX), Y0, Y0
+	VMOVUPD     Y1, 32(CX)
+	VMOVUPD     Y0, 32(AX)
+	VMOVUPD     64(BX), Y0
+	VMOVUPD     64(SI), Y1
+	VFMADD213PD 64(CX), Y0, Y1
+	VADDPD      64(AX), Y0, Y0
+	VMOVUPD     Y1, 64(CX)
+	VMOVUPD     Y0, 64(AX)
+	VMOVUPD     96(BX), Y0
+	VMOVUPD     96(SI), Y1
+	VFMADD213PD 96(CX), Y0, Y1
+	VADDPD      96(AX), Y0, Y0
+	VMOVUPD     Y1, 96(CX)
+	VMOVUPD     Y0, 96(AX)
+	ADDQ        $0x00000080, AX
+	ADDQ        $0x00000080, CX
+	ADDQ        $0x00000080, BX
+	ADDQ        $0x00000080, SI
+	DECQ        DX
+	JNZ         loop15
+
+end15:
+	VZEROUPPER
+	RET
+
+// func mulF64AVX512(dst []float64, src []float64)
+// Requires: AVX, AVX512F
+TEXT ·mulF64AVX512(SB), NOSPLIT, $0-48
+	MOVQ  dst_base+0(FP), AX
+	MOVQ  src_base+24(FP), CX
+	MOVQ  dst_len+8(FP), DX
+	SHRQ  $0x04, DX
+	TESTQ DX, DX
+	JZ    end16
+
+loop16:
+	VMOVUPD (AX), Z0
+	VMULPD  (CX), Z0, Z0
+	VMOVUPD Z0, (AX)
+	VMOVUPD 64(AX), Z1
+	VMULPD  64(CX), Z1, Z1
+	VMOVUPD Z1, 64(AX)
+	ADDQ    $0x00000080, AX
+	ADDQ    $0x00000080, CX
+	DECQ    DX
+	JNZ     loop16
+
+end16:
+	VZEROUPPER
+	RET
+
+// func affineF64AVX512(dst []float64, src []float64, scale []float64, shift []float64)
+// Requires: AVX, AVX512F
+TEXT ·affineF64AVX512(SB), NOSPLIT, $0-96
+	MOVQ  dst_base+0(FP), AX
+	MOVQ  src_base+24(FP), CX
+	MOVQ  dst_len+8(FP), DX
+	SHRQ  $0x04, DX
+	MOVQ  scale_base+48(FP), BX
+	MOVQ  shift_base+72(FP), SI
+	TESTQ DX, DX
+	JZ    end17
+
+loop17:
+	VBROADCASTSD (BX), Z4
+	VBROADCASTSD (SI), Z5
+	VMOVUPD      (CX), Z0
+	VFMADD213PD  Z5, Z4, Z0
+	VMOVUPD      Z0, (AX)
+	VMOVUPD      64(CX), Z1
+	VFMADD213PD  Z5, Z4, Z1
+	VMOVUPD      Z1, 64(AX)
+	ADDQ         $0x00000080, AX
+	ADDQ         $0x00000080, CX
+	ADDQ         $0x00000008, BX
+	ADDQ         $0x00000008, SI
+	DECQ         DX
+	JNZ          loop17
+
+end17:
+	VZEROUPPER
+	RET
+
+// func accumulateF64AVX512(sum []float64, dot []float64, g []float64, x []float64)
+// Requires: AVX, AVX512F
+TEXT ·accumulateF64AVX512(SB), NOSPLIT, $0-96
+	MOVQ  sum_base+0(FP), AX
+	MOVQ  dot_base+24(FP), CX
+	MOVQ  g_len+56(FP), DX
+	SHRQ  $0x04, DX
+	MOVQ  g_base+48(FP), BX
+	MOVQ  x_base+72(FP), SI
+	TESTQ DX, DX
+	JZ    end18
+
+loop18:
+	VMOVUPD     (BX), Z0
+	VMOVUPD     (SI), Z1
+	VFMADD213PD (CX), Z0, Z1
+	VADDPD      (AX), Z0, Z0
+	VMOVUPD     Z1, (CX)
+	VMOVUPD     Z0, (AX)
+	VMOVUPD     64(BX), Z0
+	VMOVUPD     64(SI), Z1
+	VFMADD213PD 64(CX), Z0, Z1
+	VADDPD      64(AX), Z0, Z0
+	VMOVUPD     Z1, 64(CX)
+	VMOVUPD     Z0, 64(AX)
+	ADDQ        $0x00000080, AX
+	ADDQ        $0x00000080, CX
+	ADDQ        $0x00000080, BX
+	ADDQ        $0x00000080, SI
+	DECQ        DX
+	JNZ         loop18
+
+end18:
 	VZEROUPPER
 	RET

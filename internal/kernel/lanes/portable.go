@@ -2,11 +2,6 @@ package lanes
 
 import "github.com/mhc-go/mhc/dtype"
 
-var (
-	portable32 = portable[float32]()
-	portable64 = portable[float64]()
-)
-
 func portable[T dtype.Float]() Kernels[T] {
 	return Kernels[T]{pack: pack[T], unpack: unpack[T], mul: mul[T], affine: affine[T], accumulate: accumulate[T]}
 }

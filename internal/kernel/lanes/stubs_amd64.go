@@ -2,7 +2,7 @@
 
 package lanes
 
-// packAVX2 equals
+// packF32AVX2 equals
 //
 //	for j := range len(dst) / 16 {
 //		for l := range 16 {
@@ -13,9 +13,9 @@ package lanes
 // where len(dst) is a multiple of 4*16.
 //
 //go:noescape
-func packAVX2(dst []float32, src []float32, stride int)
+func packF32AVX2(dst []float32, src []float32, stride int)
 
-// unpackAVX2 equals
+// unpackF32AVX2 equals
 //
 //	for j := range len(src) / 16 {
 //		for l := range 16 {
@@ -26,9 +26,9 @@ func packAVX2(dst []float32, src []float32, stride int)
 // where len(src) is a multiple of 4*16.
 //
 //go:noescape
-func unpackAVX2(dst []float32, src []float32, stride int)
+func unpackF32AVX2(dst []float32, src []float32, stride int)
 
-// mulAVX2 equals
+// mulF32AVX2 equals
 //
 //	for i := range dst {
 //		dst[i] *= src[i]
@@ -37,9 +37,9 @@ func unpackAVX2(dst []float32, src []float32, stride int)
 // where len(dst) is a multiple of 16.
 //
 //go:noescape
-func mulAVX2(dst []float32, src []float32)
+func mulF32AVX2(dst []float32, src []float32)
 
-// affineAVX2 equals
+// affineF32AVX2 equals
 //
 //	for i := range dst {
 //		dst[i] = scale[i/16]*src[i] + shift[i/16]
@@ -48,9 +48,9 @@ func mulAVX2(dst []float32, src []float32)
 // where len(dst) is 16*len(scale).
 //
 //go:noescape
-func affineAVX2(dst []float32, src []float32, scale []float32, shift []float32)
+func affineF32AVX2(dst []float32, src []float32, scale []float32, shift []float32)
 
-// accumulateAVX2 equals
+// accumulateF32AVX2 equals
 //
 //	for i := range g {
 //		sum[i] += float64(g[i])
@@ -60,9 +60,9 @@ func affineAVX2(dst []float32, src []float32, scale []float32, shift []float32)
 // where len(g) is a multiple of 16.
 //
 //go:noescape
-func accumulateAVX2(sum []float64, dot []float64, g []float32, x []float32)
+func accumulateF32AVX2(sum []float64, dot []float64, g []float32, x []float32)
 
-// packAVX512 equals
+// packF32AVX512 equals
 //
 //	for j := range len(dst) / 16 {
 //		for l := range 16 {
@@ -73,9 +73,9 @@ func accumulateAVX2(sum []float64, dot []float64, g []float32, x []float32)
 // where len(dst) is a multiple of 4*16.
 //
 //go:noescape
-func packAVX512(dst []float32, src []float32, stride int)
+func packF32AVX512(dst []float32, src []float32, stride int)
 
-// unpackAVX512 equals
+// unpackF32AVX512 equals
 //
 //	for j := range len(src) / 16 {
 //		for l := range 16 {
@@ -86,9 +86,9 @@ func packAVX512(dst []float32, src []float32, stride int)
 // where len(src) is a multiple of 4*16.
 //
 //go:noescape
-func unpackAVX512(dst []float32, src []float32, stride int)
+func unpackF32AVX512(dst []float32, src []float32, stride int)
 
-// mulAVX512 equals
+// mulF32AVX512 equals
 //
 //	for i := range dst {
 //		dst[i] *= src[i]
@@ -97,9 +97,9 @@ func unpackAVX512(dst []float32, src []float32, stride int)
 // where len(dst) is a multiple of 16.
 //
 //go:noescape
-func mulAVX512(dst []float32, src []float32)
+func mulF32AVX512(dst []float32, src []float32)
 
-// affineAVX512 equals
+// affineF32AVX512 equals
 //
 //	for i := range dst {
 //		dst[i] = scale[i/16]*src[i] + shift[i/16]
@@ -108,9 +108,9 @@ func mulAVX512(dst []float32, src []float32)
 // where len(dst) is 16*len(scale).
 //
 //go:noescape
-func affineAVX512(dst []float32, src []float32, scale []float32, shift []float32)
+func affineF32AVX512(dst []float32, src []float32, scale []float32, shift []float32)
 
-// accumulateAVX512 equals
+// accumulateF32AVX512 equals
 //
 //	for i := range g {
 //		sum[i] += float64(g[i])
@@ -120,4 +120,98 @@ func affineAVX512(dst []float32, src []float32, scale []float32, shift []float32
 // where len(g) is a multiple of 16.
 //
 //go:noescape
-func accumulateAVX512(sum []float64, dot []float64, g []float32, x []float32)
+func accumulateF32AVX512(sum []float64, dot []float64, g []float32, x []float32)
+
+// packF64AVX2 equals
+//
+//	for j := range len(dst) / 16 {
+//		for l := range 16 {
+//			dst[j*16+l] = src[l*stride+j]
+//		}
+//	}
+//
+// where len(dst) is a multiple of 4*16.
+//
+//go:noescape
+func packF64AVX2(dst []float64, src []float64, stride int)
+
+// unpackF64AVX2 equals
+//
+//	for j := range len(src) / 16 {
+//		for l := range 16 {
+//			dst[l*stride+j] = src[j*16+l]
+//		}
+//	}
+//
+// where len(src) is a multiple of 4*16.
+//
+//go:noescape
+func unpackF64AVX2(dst []float64, src []float64, stride int)
+
+// mulF64AVX2 equals
+//
+//	for i := range dst {
+//		dst[i] *= src[i]
+//	}
+//
+// where len(dst) is a multiple of 16.
+//
+//go:noescape
+func mulF64AVX2(dst []float64, src []float64)
+
+// affineF64AVX2 equals
+//
+//	for i := range dst {
+//		dst[i] = scale[i/16]*src[i] + shift[i/16]
+//	}
+//
+// where len(dst) is 16*len(scale).
+//
+//go:noescape
+func affineF64AVX2(dst []float64, src []float64, scale []float64, shift []float64)
+
+// accumulateF64AVX2 equals
+//
+//	for i := range g {
+//		sum[i] += float64(g[i])
+//		dot[i] += float64(g[i]) * float64(x[i])
+//	}
+//
+// where len(g) is a multiple of 16.
+//
+//go:noescape
+func accumulateF64AVX2(sum []float64, dot []float64, g []float64, x []float64)
+
+// mulF64AVX512 equals
+//
+//	for i := range dst {
+//		dst[i] *= src[i]
+//	}
+//
+// where len(dst) is a multiple of 16.
+//
+//go:noescape
+func mulF64AVX512(dst []float64, src []float64)
+
+// affineF64AVX512 equals
+//
+//	for i := range dst {
+//		dst[i] = scale[i/16]*src[i] + shift[i/16]
+//	}
+//
+// where len(dst) is 16*len(scale).
+//
+//go:noescape
+func affineF64AVX512(dst []float64, src []float64, scale []float64, shift []float64)
+
+// accumulateF64AVX512 equals
+//
+//	for i := range g {
+//		sum[i] += float64(g[i])
+//		dot[i] += float64(g[i]) * float64(x[i])
+//	}
+//
+// where len(g) is a multiple of 16.
+//
+//go:noescape
+func accumulateF64AVX512(sum []float64, dot []float64, g []float64, x []float64)

@@ -4,20 +4,26 @@ import "github.com/mhc-go/mhc/internal/tier"
 
 //go:generate go run -C ../../../_asm ./normalize -pkg normalize -out ../internal/kernel/normalize/normalize_amd64.s -stubs ../internal/kernel/normalize/stubs_amd64.go
 
+// The kernels by tier.
 var (
-	avx2   = kernels[float32]{shift: shiftAVX2, floor: floorAVX2, step: stepAVX2, reverse: reverseAVX2, ratio: ratioAVX2, balance: balanceAVX2}
-	avx512 = kernels[float32]{
-		shift: shiftAVX512, floor: floorAVX512, step: stepAVX512, reverse: reverseAVX512, ratio: ratioAVX512, balance: balanceAVX512,
-		steps4: steps4AVX512, reverse4: reverse4AVX512,
+	single = [...]kernels[float32]{
+		tier.Go: portable[float32](),
+		tier.AVX2: {
+			shift: shiftF32AVX2, floor: floorF32AVX2, step: stepF32AVX2, reverse: reverseF32AVX2, ratio: ratioF32AVX2, balance: balanceF32AVX2,
+		},
+		tier.AVX512: {
+			shift: shiftF32AVX512, floor: floorF32AVX512, step: stepF32AVX512, reverse: reverseF32AVX512, ratio: ratioF32AVX512, balance: balanceF32AVX512,
+			steps4: steps4F32AVX512, reverse4: reverse4F32AVX512,
+		},
+	}
+	double = [...]kernels[float64]{
+		tier.Go: portable[float64](),
+		tier.AVX2: {
+			shift: shiftF64AVX2, floor: floorF64AVX2, step: stepF64AVX2, reverse: reverseF64AVX2, ratio: ratioF64AVX2, balance: balanceF64AVX2,
+		},
+		tier.AVX512: {
+			shift: shiftF64AVX512, floor: floorF64AVX512, step: stepF64AVX512, reverse: reverseF64AVX512, ratio: ratioF64AVX512, balance: balanceF64AVX512,
+			steps4: steps4F64AVX512, reverse4: reverse4F64AVX512,
+		},
 	}
 )
-
-func float32Kernels(t tier.Tier) *kernels[float32] {
-	switch t {
-	case tier.AVX512:
-		return &avx512
-	case tier.AVX2:
-		return &avx2
-	}
-	return &portable32
-}

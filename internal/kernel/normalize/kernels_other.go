@@ -2,6 +2,8 @@
 
 package normalize
 
-import "github.com/mhc-go/mhc/internal/tier"
-
-func float32Kernels(tier.Tier) *kernels[float32] { return &portable32 }
+// The kernels by tier, of which there is one.
+var (
+	single = [...]kernels[float32]{portable[float32]()}
+	double = [...]kernels[float64]{portable[float64]()}
+)

@@ -233,11 +233,15 @@ func TestStepsInRegisters(t *testing.T) {
 	if tier.Available() < tier.AVX512 {
 		t.Skip("this CPU has no AVX-512")
 	}
-	k := float32Kernels(tier.AVX512)
+	testStepsInRegisters(t, &single[tier.AVX512])
+	testStepsInRegisters(t, &double[tier.AVX512])
+}
+
+func testStepsInRegisters[T dtype.Float](t *testing.T, k *kernels[T]) {
 	const n = 4
 	for steps := 1; steps <= 8; steps++ {
-		p, sums := guard.Place(uniform[float32](n*n*width, 0, 1), steps), guard.Place(make([]float32, steps*n*width), 1)
-		last := guard.Place(make([]float32, n*width), 2)
+		p, sums := guard.Place(uniform[T](n*n*width, 0, 1), steps), guard.Place(make([]T, steps*n*width), 1)
+		last := guard.Place(make([]T, n*width), 2)
 		twin := guard.Place(p.Data, 3)
 		wantP, wantSums := widened(p.Data), make([]float64, steps*n*width)
 		for s := range steps {
@@ -250,11 +254,11 @@ func TestStepsInRegisters(t *testing.T) {
 		requireClose(t, wantSums, sums.Data, "steps4's sums")
 		require.Equal(t, p.Data, twin.Data)
 		require.Equal(t, sums.Data[(steps-1)*n*width:], last.Data)
-		for _, m := range []*guard.Memory[float32]{p, sums, twin, last} {
+		for _, m := range []*guard.Memory[T]{p, sums, twin, last} {
 			m.RequireIntact(t)
 		}
 
-		g := guard.Place(uniform[float32](n*n*width, -1, 1), steps)
+		g := guard.Place(uniform[T](n*n*width, -1, 1), steps)
 		kept := guard.Place(sums.Data, 5)
 		wantG, wantY := widened(g.Data), widened(p.Data)
 		for s := steps - 1; s >= 0; s-- {
@@ -273,10 +277,11 @@ func TestStepsInRegisters(t *testing.T) {
 // Every tier has every kernel; those in registers are AVX-512's own.
 func TestNoKernelMissing(t *testing.T) {
 	for level := tier.Go; level <= tier.Available(); level++ {
-		k := reflect.ValueOf(*float32Kernels(level))
-		for i := range k.NumField() {
-			if name := k.Type().Field(i).Name; name != "steps4" && name != "reverse4" || level == tier.AVX512 {
-				assert.False(t, k.Field(i).IsNil(), "%v lacks %s", level, name)
+		for _, k := range []reflect.Value{reflect.ValueOf(single[level]), reflect.ValueOf(double[level])} {
+			for i := range k.NumField() {
+				if name := k.Type().Field(i).Name; name != "steps4" && name != "reverse4" || level == tier.AVX512 {
+					assert.False(t, k.Field(i).IsNil(), "%v lacks %s", level, name)
+				}
 			}
 		}
 	}

@@ -2,9 +2,9 @@
 
 #include "textflag.h"
 
-// func shiftAVX2(p []float32, a []float32, n int, line int, along int)
+// func shiftF32AVX2(p []float32, a []float32, n int, line int, along int)
 // Requires: AVX
-TEXT ·shiftAVX2(SB), NOSPLIT, $0-72
+TEXT ·shiftF32AVX2(SB), NOSPLIT, $0-72
 	MOVQ   p_base+0(FP), AX
 	MOVQ   a_base+24(FP), DX
 	MOVQ   n+48(FP), SI
@@ -14,9 +14,9 @@ TEXT ·shiftAVX2(SB), NOSPLIT, $0-72
 	IMUL3Q $0x00000040, R8, R8
 	MOVQ   SI, R9
 	TESTQ  R9, R9
-	JZ     lines_end
+	JZ     end1
 
-lines:
+loop1:
 	MOVQ    AX, CX
 	MOVQ    DX, BX
 	VMOVUPS (BX), Y0
@@ -26,24 +26,24 @@ lines:
 	MOVQ    SI, R10
 	SUBQ    $0x01, R10
 	TESTQ   R10, R10
-	JZ      maximum_end
+	JZ      end2
 
-maximum:
+loop2:
 	VMAXPS (BX), Y0, Y0
 	VMAXPS 32(BX), Y1, Y1
 	ADDQ   R8, CX
 	ADDQ   R8, BX
 	DECQ   R10
-	JNZ    maximum
+	JNZ    loop2
 
-maximum_end:
+end2:
 	MOVQ  AX, CX
 	MOVQ  DX, BX
 	MOVQ  SI, R10
 	TESTQ R10, R10
-	JZ    difference_end
+	JZ    end3
 
-difference:
+loop3:
 	VMOVUPS (BX), Y4
 	VSUBPS  Y0, Y4, Y4
 	VMOVUPS Y4, (CX)
@@ -53,56 +53,57 @@ difference:
 	ADDQ    R8, CX
 	ADDQ    R8, BX
 	DECQ    R10
-	JNZ     difference
+	JNZ     loop3
 
-difference_end:
+end3:
 	ADDQ DI, AX
 	ADDQ DI, DX
 	DECQ R9
-	JNZ  lines
+	JNZ  loop1
 
-lines_end:
+end1:
 	VZEROUPPER
 	RET
 
-// func floorAVX2(p []float32, eps float32, tiny float32) (low uint16)
+// func floorF32AVX2(p []float32, eps float32, tiny float32) (low uint16)
 // Requires: AVX
-TEXT ·floorAVX2(SB), NOSPLIT, $0-34
+TEXT ·floorF32AVX2(SB), NOSPLIT, $0-34
 	MOVQ         p_base+0(FP), AX
 	MOVQ         p_len+8(FP), CX
 	SHRQ         $0x04, CX
 	VBROADCASTSS eps+24(FP), Y0
 	VBROADCASTSS tiny+28(FP), Y1
-	VXORPS       Y2, Y2, Y2
-	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
 	TESTQ        CX, CX
-	JZ           entries_end
+	JZ           end4
 
-entries:
-	VADDPS  (AX), Y0, Y4
-	VMOVUPS Y4, (AX)
-	VCMPPS  $0x19, Y1, Y4, Y4
-	VORPS   Y4, Y2, Y2
-	VADDPS  32(AX), Y0, Y4
-	VMOVUPS Y4, 32(AX)
-	VCMPPS  $0x19, Y1, Y4, Y4
-	VORPS   Y4, Y3, Y3
+loop4:
+	VADDPS  (AX), Y0, Y2
+	VMOVUPS Y2, (AX)
+	VCMPPS  $0x19, Y1, Y2, Y2
+	VORPS   Y2, Y4, Y4
+	VADDPS  32(AX), Y0, Y2
+	VMOVUPS Y2, 32(AX)
+	VCMPPS  $0x19, Y1, Y2, Y2
+	VORPS   Y2, Y5, Y5
 	ADDQ    $0x00000040, AX
 	DECQ    CX
-	JNZ     entries
+	JNZ     loop4
 
-entries_end:
-	VMOVMSKPS Y2, AX
-	VMOVMSKPS Y3, CX
-	SHLL      $0x08, CX
+end4:
+	VMOVMSKPS Y5, CX
+	MOVL      CX, AX
+	VMOVMSKPS Y4, CX
+	SHLL      $0x08, AX
 	ORL       CX, AX
 	MOVW      AX, low+32(FP)
 	VZEROUPPER
 	RET
 
-// func stepAVX2(p []float32, sums []float32, n int, line int, along int, eps float32)
+// func stepF32AVX2(p []float32, sums []float32, n int, line int, along int, eps float32)
 // Requires: AVX, AVX2
-TEXT ·stepAVX2(SB), NOSPLIT, $0-76
+TEXT ·stepF32AVX2(SB), NOSPLIT, $0-76
 	MOVQ         p_base+0(FP), AX
 	MOVQ         n+48(FP), DX
 	MOVQ         line+56(FP), BX
@@ -111,29 +112,29 @@ TEXT ·stepAVX2(SB), NOSPLIT, $0-76
 	IMUL3Q       $0x00000040, SI, SI
 	MOVQ         sums_base+24(FP), DI
 	VBROADCASTSS eps+72(FP), Y0
-	MOVL         $0x3f800000, CX
-	VMOVD        CX, X1
-	VBROADCASTSS X1, Y1
+	MOVQ         $0x3f800000, CX
+	VMOVQ        CX, X15
+	VBROADCASTSS X15, Y1
 	MOVQ         DX, R8
 	TESTQ        R8, R8
-	JZ           lines_end
+	JZ           end5
 
-lines:
+loop5:
 	MOVQ    AX, CX
-	VMOVAPS Y0, Y2
-	VMOVAPS Y0, Y3
+	VMOVUPS Y0, Y2
+	VMOVUPS Y0, Y3
 	MOVQ    DX, R9
 	TESTQ   R9, R9
-	JZ      sum_end
+	JZ      end6
 
-sum:
+loop6:
 	VADDPS (CX), Y2, Y2
 	VADDPS 32(CX), Y3, Y3
 	ADDQ   SI, CX
 	DECQ   R9
-	JNZ    sum
+	JNZ    loop6
 
-sum_end:
+end6:
 	VMOVUPS Y2, (DI)
 	VDIVPS  Y2, Y1, Y2
 	VMOVUPS Y3, 32(DI)
@@ -142,29 +143,29 @@ sum_end:
 	MOVQ    AX, CX
 	MOVQ    DX, R9
 	TESTQ   R9, R9
-	JZ      scale_end
+	JZ      end7
 
-scale:
+loop7:
 	VMULPS  (CX), Y2, Y4
 	VMOVUPS Y4, (CX)
 	VMULPS  32(CX), Y3, Y4
 	VMOVUPS Y4, 32(CX)
 	ADDQ    SI, CX
 	DECQ    R9
-	JNZ     scale
+	JNZ     loop7
 
-scale_end:
+end7:
 	ADDQ BX, AX
 	DECQ R8
-	JNZ  lines
+	JNZ  loop5
 
-lines_end:
+end5:
 	VZEROUPPER
 	RET
 
-// func reverseAVX2(g []float32, y []float32, sums []float32, n int, line int, along int)
+// func reverseF32AVX2(g []float32, y []float32, sums []float32, n int, line int, along int)
 // Requires: AVX, FMA3
-TEXT ·reverseAVX2(SB), NOSPLIT, $0-96
+TEXT ·reverseF32AVX2(SB), NOSPLIT, $0-96
 	MOVQ   g_base+0(FP), AX
 	MOVQ   y_base+24(FP), DX
 	MOVQ   n+72(FP), SI
@@ -175,9 +176,9 @@ TEXT ·reverseAVX2(SB), NOSPLIT, $0-96
 	MOVQ   sums_base+48(FP), R9
 	MOVQ   SI, R10
 	TESTQ  R10, R10
-	JZ     lines_end
+	JZ     end8
 
-lines:
+loop8:
 	MOVQ    AX, CX
 	MOVQ    DX, BX
 	VMOVUPS (R9), Y2
@@ -187,24 +188,24 @@ lines:
 	ADDQ    $0x00000040, R9
 	MOVQ    SI, R11
 	TESTQ   R11, R11
-	JZ      sum_end
+	JZ      end9
 
-sum:
+loop9:
 	VADDPS (CX), Y0, Y0
 	VADDPS 32(CX), Y1, Y1
 	ADDQ   R8, CX
 	ADDQ   R8, BX
 	DECQ   R11
-	JNZ    sum
+	JNZ    loop9
 
-sum_end:
+end9:
 	MOVQ  AX, CX
 	MOVQ  DX, BX
 	MOVQ  SI, R11
 	TESTQ R11, R11
-	JZ    entries_end
+	JZ    end10
 
-entries:
+loop10:
 	VMOVUPS      (CX), Y4
 	VMOVUPS      (BX), Y5
 	VFNMADD231PS Y0, Y5, Y4
@@ -220,30 +221,30 @@ entries:
 	ADDQ         R8, CX
 	ADDQ         R8, BX
 	DECQ         R11
-	JNZ          entries
+	JNZ          loop10
 
-entries_end:
+end10:
 	ADDQ DI, AX
 	ADDQ DI, DX
 	DECQ R10
-	JNZ  lines
+	JNZ  loop8
 
-lines_end:
+end8:
 	VZEROUPPER
 	RET
 
-// func ratioAVX2(g []float32, soft []float32, eps float32)
+// func ratioF32AVX2(g []float32, soft []float32, eps float32)
 // Requires: AVX
-TEXT ·ratioAVX2(SB), NOSPLIT, $0-52
+TEXT ·ratioF32AVX2(SB), NOSPLIT, $0-52
 	MOVQ         g_base+0(FP), AX
 	MOVQ         soft_base+24(FP), CX
 	MOVQ         g_len+8(FP), DX
 	SHRQ         $0x04, DX
 	VBROADCASTSS eps+48(FP), Y0
 	TESTQ        DX, DX
-	JZ           entries_end
+	JZ           end11
 
-entries:
+loop11:
 	VMOVUPS (CX), Y1
 	VADDPS  Y1, Y0, Y2
 	VDIVPS  Y2, Y1, Y1
@@ -257,15 +258,15 @@ entries:
 	ADDQ    $0x00000040, AX
 	ADDQ    $0x00000040, CX
 	DECQ    DX
-	JNZ     entries
+	JNZ     loop11
 
-entries_end:
+end11:
 	VZEROUPPER
 	RET
 
-// func balanceAVX2(g []float32, a []float32, n int, line int, along int)
+// func balanceF32AVX2(g []float32, a []float32, n int, line int, along int)
 // Requires: AVX, AVX2
-TEXT ·balanceAVX2(SB), NOSPLIT, $0-72
+TEXT ·balanceF32AVX2(SB), NOSPLIT, $0-72
 	MOVQ         g_base+0(FP), AX
 	MOVQ         a_base+24(FP), DX
 	MOVQ         n+48(FP), SI
@@ -273,14 +274,14 @@ TEXT ·balanceAVX2(SB), NOSPLIT, $0-72
 	IMUL3Q       $0x00000040, DI, DI
 	MOVQ         along+64(FP), R8
 	IMUL3Q       $0x00000040, R8, R8
-	MOVL         $0x3f800000, CX
-	VMOVD        CX, X8
-	VBROADCASTSS X8, Y8
+	MOVQ         $0x3f800000, CX
+	VMOVQ        CX, X15
+	VBROADCASTSS X15, Y8
 	MOVQ         SI, R9
 	TESTQ        R9, R9
-	JZ           lines_end
+	JZ           end12
 
-lines:
+loop12:
 	MOVQ    AX, CX
 	MOVQ    DX, BX
 	VMOVUPS (CX), Y4
@@ -291,15 +292,15 @@ lines:
 	VMOVUPS 32(BX), Y1
 	VXORPS  Y3, Y3, Y3
 	VXORPS  Y7, Y7, Y7
-	VMOVAPS Y8, Y9
+	VMOVUPS Y8, Y9
 	ADDQ    R8, CX
 	ADDQ    R8, BX
 	MOVQ    SI, R10
 	SUBQ    $0x01, R10
 	TESTQ   R10, R10
-	JZ      maximum_end
+	JZ      end13
 
-maximum:
+loop13:
 	VMOVUPS   (CX), Y11
 	VMOVUPS   (BX), Y10
 	VCMPPS    $0x1e, Y0, Y10, Y12
@@ -320,9 +321,9 @@ maximum:
 	ADDQ      R8, CX
 	ADDQ      R8, BX
 	DECQ      R10
-	JNZ       maximum
+	JNZ       loop13
 
-maximum_end:
+end13:
 	VXORPS Y12, Y12, Y12
 	VSUBPS Y6, Y12, Y6
 	VXORPS Y12, Y12, Y12
@@ -332,9 +333,9 @@ maximum_end:
 	VXORPS Y9, Y9, Y9
 	MOVQ   SI, R10
 	TESTQ  R10, R10
-	JZ     replace_end
+	JZ     end14
 
-replace:
+loop14:
 	VCMPPS     $0x00, Y9, Y2, Y12
 	VMASKMOVPS Y6, Y12, (CX)
 	VCMPPS     $0x00, Y9, Y3, Y12
@@ -343,21 +344,21 @@ replace:
 	ADDQ       R8, CX
 	ADDQ       R8, BX
 	DECQ       R10
-	JNZ        replace
+	JNZ        loop14
 
-replace_end:
+end14:
 	ADDQ DI, AX
 	ADDQ DI, DX
 	DECQ R9
-	JNZ  lines
+	JNZ  loop12
 
-lines_end:
+end12:
 	VZEROUPPER
 	RET
 
-// func shiftAVX512(p []float32, a []float32, n int, line int, along int)
+// func shiftF32AVX512(p []float32, a []float32, n int, line int, along int)
 // Requires: AVX, AVX512F
-TEXT ·shiftAVX512(SB), NOSPLIT, $0-72
+TEXT ·shiftF32AVX512(SB), NOSPLIT, $0-72
 	MOVQ   p_base+0(FP), AX
 	MOVQ   a_base+24(FP), DX
 	MOVQ   n+48(FP), SI
@@ -367,9 +368,9 @@ TEXT ·shiftAVX512(SB), NOSPLIT, $0-72
 	IMUL3Q $0x00000040, R8, R8
 	MOVQ   SI, R9
 	TESTQ  R9, R9
-	JZ     lines_end
+	JZ     end15
 
-lines:
+loop15:
 	MOVQ    AX, CX
 	MOVQ    DX, BX
 	VMOVUPS (BX), Z0
@@ -378,44 +379,44 @@ lines:
 	MOVQ    SI, R10
 	SUBQ    $0x01, R10
 	TESTQ   R10, R10
-	JZ      maximum_end
+	JZ      end16
 
-maximum:
+loop16:
 	VMAXPS (BX), Z0, Z0
 	ADDQ   R8, CX
 	ADDQ   R8, BX
 	DECQ   R10
-	JNZ    maximum
+	JNZ    loop16
 
-maximum_end:
+end16:
 	MOVQ  AX, CX
 	MOVQ  DX, BX
 	MOVQ  SI, R10
 	TESTQ R10, R10
-	JZ    difference_end
+	JZ    end17
 
-difference:
+loop17:
 	VMOVUPS (BX), Z4
 	VSUBPS  Z0, Z4, Z4
 	VMOVUPS Z4, (CX)
 	ADDQ    R8, CX
 	ADDQ    R8, BX
 	DECQ    R10
-	JNZ     difference
+	JNZ     loop17
 
-difference_end:
+end17:
 	ADDQ DI, AX
 	ADDQ DI, DX
 	DECQ R9
-	JNZ  lines
+	JNZ  loop15
 
-lines_end:
+end15:
 	VZEROUPPER
 	RET
 
-// func floorAVX512(p []float32, eps float32, tiny float32) (low uint16)
+// func floorF32AVX512(p []float32, eps float32, tiny float32) (low uint16)
 // Requires: AVX, AVX512F
-TEXT ·floorAVX512(SB), NOSPLIT, $0-34
+TEXT ·floorF32AVX512(SB), NOSPLIT, $0-34
 	MOVQ         p_base+0(FP), AX
 	MOVQ         p_len+8(FP), CX
 	SHRQ         $0x04, CX
@@ -423,26 +424,26 @@ TEXT ·floorAVX512(SB), NOSPLIT, $0-34
 	VBROADCASTSS tiny+28(FP), Z1
 	KXORW        K1, K1, K1
 	TESTQ        CX, CX
-	JZ           entries_end
+	JZ           end18
 
-entries:
-	VADDPS  (AX), Z0, Z4
-	VMOVUPS Z4, (AX)
-	VCMPPS  $0x19, Z1, Z4, K2
-	KORW    K2, K1, K1
+loop18:
+	VADDPS  (AX), Z0, Z2
+	VMOVUPS Z2, (AX)
+	VCMPPS  $0x19, Z1, Z2, K3
+	KORW    K3, K1, K1
 	ADDQ    $0x00000040, AX
 	DECQ    CX
-	JNZ     entries
+	JNZ     loop18
 
-entries_end:
+end18:
 	KMOVW K1, AX
 	MOVW  AX, low+32(FP)
 	VZEROUPPER
 	RET
 
-// func stepAVX512(p []float32, sums []float32, n int, line int, along int, eps float32)
+// func stepF32AVX512(p []float32, sums []float32, n int, line int, along int, eps float32)
 // Requires: AVX, AVX512F
-TEXT ·stepAVX512(SB), NOSPLIT, $0-76
+TEXT ·stepF32AVX512(SB), NOSPLIT, $0-76
 	MOVQ         p_base+0(FP), AX
 	MOVQ         n+48(FP), DX
 	MOVQ         line+56(FP), BX
@@ -451,54 +452,54 @@ TEXT ·stepAVX512(SB), NOSPLIT, $0-76
 	IMUL3Q       $0x00000040, SI, SI
 	MOVQ         sums_base+24(FP), DI
 	VBROADCASTSS eps+72(FP), Z0
-	MOVL         $0x3f800000, CX
-	VMOVD        CX, X1
-	VBROADCASTSS X1, Z1
+	MOVQ         $0x3f800000, CX
+	VMOVQ        CX, X15
+	VBROADCASTSS X15, Z1
 	MOVQ         DX, R8
 	TESTQ        R8, R8
-	JZ           lines_end
+	JZ           end19
 
-lines:
+loop19:
 	MOVQ    AX, CX
-	VMOVAPS Z0, Z2
+	VMOVUPS Z0, Z2
 	MOVQ    DX, R9
 	TESTQ   R9, R9
-	JZ      sum_end
+	JZ      end20
 
-sum:
+loop20:
 	VADDPS (CX), Z2, Z2
 	ADDQ   SI, CX
 	DECQ   R9
-	JNZ    sum
+	JNZ    loop20
 
-sum_end:
+end20:
 	VMOVUPS Z2, (DI)
 	VDIVPS  Z2, Z1, Z2
 	ADDQ    $0x00000040, DI
 	MOVQ    AX, CX
 	MOVQ    DX, R9
 	TESTQ   R9, R9
-	JZ      scale_end
+	JZ      end21
 
-scale:
+loop21:
 	VMULPS  (CX), Z2, Z4
 	VMOVUPS Z4, (CX)
 	ADDQ    SI, CX
 	DECQ    R9
-	JNZ     scale
+	JNZ     loop21
 
-scale_end:
+end21:
 	ADDQ BX, AX
 	DECQ R8
-	JNZ  lines
+	JNZ  loop19
 
-lines_end:
+end19:
 	VZEROUPPER
 	RET
 
-// func reverseAVX512(g []float32, y []float32, sums []float32, n int, line int, along int)
+// func reverseF32AVX512(g []float32, y []float32, sums []float32, n int, line int, along int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·reverseAVX512(SB), NOSPLIT, $0-96
+TEXT ·reverseF32AVX512(SB), NOSPLIT, $0-96
 	MOVQ   g_base+0(FP), AX
 	MOVQ   y_base+24(FP), DX
 	MOVQ   n+72(FP), SI
@@ -509,9 +510,9 @@ TEXT ·reverseAVX512(SB), NOSPLIT, $0-96
 	MOVQ   sums_base+48(FP), R9
 	MOVQ   SI, R10
 	TESTQ  R10, R10
-	JZ     lines_end
+	JZ     end22
 
-lines:
+loop22:
 	MOVQ    AX, CX
 	MOVQ    DX, BX
 	VMOVUPS (R9), Z2
@@ -519,23 +520,23 @@ lines:
 	ADDQ    $0x00000040, R9
 	MOVQ    SI, R11
 	TESTQ   R11, R11
-	JZ      sum_end
+	JZ      end23
 
-sum:
+loop23:
 	VADDPS (CX), Z0, Z0
 	ADDQ   R8, CX
 	ADDQ   R8, BX
 	DECQ   R11
-	JNZ    sum
+	JNZ    loop23
 
-sum_end:
+end23:
 	MOVQ  AX, CX
 	MOVQ  DX, BX
 	MOVQ  SI, R11
 	TESTQ R11, R11
-	JZ    entries_end
+	JZ    end24
 
-entries:
+loop24:
 	VMOVUPS      (CX), Z4
 	VMOVUPS      (BX), Z5
 	VFNMADD231PS Z0, Z5, Z4
@@ -545,30 +546,30 @@ entries:
 	ADDQ         R8, CX
 	ADDQ         R8, BX
 	DECQ         R11
-	JNZ          entries
+	JNZ          loop24
 
-entries_end:
+end24:
 	ADDQ DI, AX
 	ADDQ DI, DX
 	DECQ R10
-	JNZ  lines
+	JNZ  loop22
 
-lines_end:
+end22:
 	VZEROUPPER
 	RET
 
-// func ratioAVX512(g []float32, soft []float32, eps float32)
+// func ratioF32AVX512(g []float32, soft []float32, eps float32)
 // Requires: AVX, AVX512F
-TEXT ·ratioAVX512(SB), NOSPLIT, $0-52
+TEXT ·ratioF32AVX512(SB), NOSPLIT, $0-52
 	MOVQ         g_base+0(FP), AX
 	MOVQ         soft_base+24(FP), CX
 	MOVQ         g_len+8(FP), DX
 	SHRQ         $0x04, DX
 	VBROADCASTSS eps+48(FP), Z0
 	TESTQ        DX, DX
-	JZ           entries_end
+	JZ           end25
 
-entries:
+loop25:
 	VMOVUPS (CX), Z1
 	VADDPS  Z1, Z0, Z2
 	VDIVPS  Z2, Z1, Z1
@@ -577,15 +578,15 @@ entries:
 	ADDQ    $0x00000040, AX
 	ADDQ    $0x00000040, CX
 	DECQ    DX
-	JNZ     entries
+	JNZ     loop25
 
-entries_end:
+end25:
 	VZEROUPPER
 	RET
 
-// func balanceAVX512(g []float32, a []float32, n int, line int, along int)
+// func balanceF32AVX512(g []float32, a []float32, n int, line int, along int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·balanceAVX512(SB), NOSPLIT, $0-72
+TEXT ·balanceF32AVX512(SB), NOSPLIT, $0-72
 	MOVQ         g_base+0(FP), AX
 	MOVQ         a_base+24(FP), DX
 	MOVQ         n+48(FP), SI
@@ -593,44 +594,44 @@ TEXT ·balanceAVX512(SB), NOSPLIT, $0-72
 	IMUL3Q       $0x00000040, DI, DI
 	MOVQ         along+64(FP), R8
 	IMUL3Q       $0x00000040, R8, R8
-	MOVL         $0x3f800000, CX
-	VMOVD        CX, X8
-	VBROADCASTSS X8, Z8
+	MOVQ         $0x3f800000, CX
+	VMOVQ        CX, X15
+	VBROADCASTSS X15, Z8
 	MOVQ         SI, R9
 	TESTQ        R9, R9
-	JZ           lines_end
+	JZ           end26
 
-lines:
+loop26:
 	MOVQ    AX, CX
 	MOVQ    DX, BX
 	VMOVUPS (CX), Z4
 	VMOVUPS (BX), Z0
 	VXORPS  Z2, Z2, Z2
 	VXORPS  Z6, Z6, Z6
-	VMOVAPS Z8, Z9
+	VMOVUPS Z8, Z9
 	ADDQ    R8, CX
 	ADDQ    R8, BX
 	MOVQ    SI, R10
 	SUBQ    $0x01, R10
 	TESTQ   R10, R10
-	JZ      maximum_end
+	JZ      end27
 
-maximum:
+loop27:
 	VMOVUPS   (CX), Z11
 	VMOVUPS   (BX), Z10
 	VCMPPS    $0x1e, Z0, Z10, K1
 	VBLENDMPS Z4, Z11, K1, Z12
 	VADDPS    Z12, Z6, Z6
-	VMOVAPS   Z11, K1, Z4
-	VMOVAPS   Z10, K1, Z0
-	VMOVAPS   Z9, K1, Z2
+	VMOVUPS   Z11, K1, Z4
+	VMOVUPS   Z10, K1, Z0
+	VMOVUPS   Z9, K1, Z2
 	VADDPS    Z8, Z9, Z9
 	ADDQ      R8, CX
 	ADDQ      R8, BX
 	DECQ      R10
-	JNZ       maximum
+	JNZ       loop27
 
-maximum_end:
+end27:
 	VXORPS Z12, Z12, Z12
 	VSUBPS Z6, Z12, Z6
 	MOVQ   AX, CX
@@ -638,39 +639,39 @@ maximum_end:
 	VXORPS Z9, Z9, Z9
 	MOVQ   SI, R10
 	TESTQ  R10, R10
-	JZ     replace_end
+	JZ     end28
 
-replace:
+loop28:
 	VCMPPS  $0x00, Z9, Z2, K1
 	VMOVUPS Z6, K1, (CX)
 	VADDPS  Z8, Z9, Z9
 	ADDQ    R8, CX
 	ADDQ    R8, BX
 	DECQ    R10
-	JNZ     replace
+	JNZ     loop28
 
-replace_end:
+end28:
 	ADDQ DI, AX
 	ADDQ DI, DX
 	DECQ R9
-	JNZ  lines
+	JNZ  loop26
 
-lines_end:
+end26:
 	VZEROUPPER
 	RET
 
-// func steps4AVX512(p []float32, sums []float32, steps int, advance int, eps float32)
+// func steps4F32AVX512(p []float32, sums []float32, steps int, advance int, eps float32)
 // Requires: AVX, AVX512F
-TEXT ·steps4AVX512(SB), NOSPLIT, $0-68
+TEXT ·steps4F32AVX512(SB), NOSPLIT, $0-68
+	VBROADCASTSS eps+64(FP), Z24
+	MOVQ         $0x3f800000, AX
+	VMOVQ        AX, X15
+	VBROADCASTSS X15, Z25
 	MOVQ         p_base+0(FP), AX
 	MOVQ         sums_base+24(FP), CX
 	MOVQ         steps+48(FP), DX
 	MOVQ         advance+56(FP), BX
 	IMUL3Q       $0x00000004, BX, BX
-	VBROADCASTSS eps+64(FP), Z24
-	MOVL         $0x3f800000, SI
-	VMOVD        SI, X15
-	VBROADCASTSS X15, Z25
 	VMOVUPS      (AX), Z0
 	VMOVUPS      64(AX), Z1
 	VMOVUPS      128(AX), Z2
@@ -688,7 +689,7 @@ TEXT ·steps4AVX512(SB), NOSPLIT, $0-68
 	VMOVUPS      896(AX), Z14
 	VMOVUPS      960(AX), Z15
 
-columns:
+columns0:
 	VADDPS  Z0, Z4, Z16
 	VADDPS  Z8, Z12, Z20
 	VADDPS  Z1, Z5, Z17
@@ -731,7 +732,7 @@ columns:
 	VMULPS  Z19, Z15, Z15
 	ADDQ    BX, CX
 	DECQ    DX
-	JZ      done
+	JZ      done0
 	VADDPS  Z0, Z1, Z16
 	VADDPS  Z2, Z3, Z20
 	VADDPS  Z4, Z5, Z17
@@ -774,9 +775,9 @@ columns:
 	VMULPS  Z19, Z15, Z15
 	ADDQ    BX, CX
 	DECQ    DX
-	JNZ     columns
+	JNZ     columns0
 
-done:
+done0:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -796,9 +797,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func reverse4AVX512(g []float32, y []float32, sums []float32, steps int)
+// func reverse4F32AVX512(g []float32, y []float32, sums []float32, steps int)
 // Requires: AVX, AVX512F
-TEXT ·reverse4AVX512(SB), NOSPLIT, $0-80
+TEXT ·reverse4F32AVX512(SB), NOSPLIT, $0-80
 	MOVQ    g_base+0(FP), AX
 	MOVQ    y_base+24(FP), CX
 	MOVQ    sums_base+48(FP), DX
@@ -823,9 +824,9 @@ TEXT ·reverse4AVX512(SB), NOSPLIT, $0-80
 	VMOVUPS 896(AX), Z14
 	VMOVUPS 960(AX), Z15
 	TESTB   $0x01, BL
-	JNZ     columns
+	JNZ     columns0
 
-rows:
+rows0:
 	VADDPS       Z0, Z1, Z16
 	VADDPS       Z2, Z3, Z20
 	VADDPS       Z4, Z5, Z17
@@ -909,7 +910,7 @@ rows:
 	SUBQ         $0x00000100, DX
 	DECQ         BX
 
-columns:
+columns0:
 	VADDPS       Z0, Z4, Z16
 	VADDPS       Z8, Z12, Z20
 	VADDPS       Z1, Z5, Z17
@@ -992,7 +993,7 @@ columns:
 	VMOVUPS      Z31, 960(CX)
 	SUBQ         $0x00000100, DX
 	DECQ         BX
-	JNZ          rows
+	JNZ          rows0
 	VMOVUPS      Z0, (AX)
 	VMOVUPS      Z1, 64(AX)
 	VMOVUPS      Z2, 128(AX)
@@ -1009,5 +1010,1906 @@ columns:
 	VMOVUPS      Z13, 832(AX)
 	VMOVUPS      Z14, 896(AX)
 	VMOVUPS      Z15, 960(AX)
+	VZEROUPPER
+	RET
+
+// func shiftF64AVX2(p []float64, a []float64, n int, line int, along int)
+// Requires: AVX
+TEXT ·shiftF64AVX2(SB), NOSPLIT, $0-72
+	MOVQ   p_base+0(FP), AX
+	MOVQ   a_base+24(FP), DX
+	MOVQ   n+48(FP), SI
+	MOVQ   line+56(FP), DI
+	IMUL3Q $0x00000080, DI, DI
+	MOVQ   along+64(FP), R8
+	IMUL3Q $0x00000080, R8, R8
+	MOVQ   SI, R9
+	TESTQ  R9, R9
+	JZ     end29
+
+loop29:
+	MOVQ    AX, CX
+	MOVQ    DX, BX
+	VMOVUPD (BX), Y0
+	VMOVUPD 32(BX), Y1
+	ADDQ    R8, CX
+	ADDQ    R8, BX
+	MOVQ    SI, R10
+	SUBQ    $0x01, R10
+	TESTQ   R10, R10
+	JZ      end30
+
+loop30:
+	VMAXPD (BX), Y0, Y0
+	VMAXPD 32(BX), Y1, Y1
+	ADDQ   R8, CX
+	ADDQ   R8, BX
+	DECQ   R10
+	JNZ    loop30
+
+end30:
+	MOVQ  AX, CX
+	MOVQ  DX, BX
+	MOVQ  SI, R10
+	TESTQ R10, R10
+	JZ    end31
+
+loop31:
+	VMOVUPD (BX), Y4
+	VSUBPD  Y0, Y4, Y4
+	VMOVUPD Y4, (CX)
+	VMOVUPD 32(BX), Y4
+	VSUBPD  Y1, Y4, Y4
+	VMOVUPD Y4, 32(CX)
+	ADDQ    R8, CX
+	ADDQ    R8, BX
+	DECQ    R10
+	JNZ     loop31
+
+end31:
+	ADDQ DI, AX
+	ADDQ DI, DX
+	DECQ R9
+	JNZ  loop29
+
+end29:
+	MOVQ   p_base+0(FP), AX
+	ADDQ   $0x00000040, AX
+	MOVQ   a_base+24(FP), DX
+	ADDQ   $0x00000040, DX
+	MOVQ   n+48(FP), SI
+	MOVQ   line+56(FP), DI
+	IMUL3Q $0x00000080, DI, DI
+	MOVQ   along+64(FP), R8
+	IMUL3Q $0x00000080, R8, R8
+	MOVQ   SI, R9
+	TESTQ  R9, R9
+	JZ     end32
+
+loop32:
+	MOVQ    AX, CX
+	MOVQ    DX, BX
+	VMOVUPD (BX), Y0
+	VMOVUPD 32(BX), Y1
+	ADDQ    R8, CX
+	ADDQ    R8, BX
+	MOVQ    SI, R10
+	SUBQ    $0x01, R10
+	TESTQ   R10, R10
+	JZ      end33
+
+loop33:
+	VMAXPD (BX), Y0, Y0
+	VMAXPD 32(BX), Y1, Y1
+	ADDQ   R8, CX
+	ADDQ   R8, BX
+	DECQ   R10
+	JNZ    loop33
+
+end33:
+	MOVQ  AX, CX
+	MOVQ  DX, BX
+	MOVQ  SI, R10
+	TESTQ R10, R10
+	JZ    end34
+
+loop34:
+	VMOVUPD (BX), Y4
+	VSUBPD  Y0, Y4, Y4
+	VMOVUPD Y4, (CX)
+	VMOVUPD 32(BX), Y4
+	VSUBPD  Y1, Y4, Y4
+	VMOVUPD Y4, 32(CX)
+	ADDQ    R8, CX
+	ADDQ    R8, BX
+	DECQ    R10
+	JNZ     loop34
+
+end34:
+	ADDQ DI, AX
+	ADDQ DI, DX
+	DECQ R9
+	JNZ  loop32
+
+end32:
+	VZEROUPPER
+	RET
+
+// func floorF64AVX2(p []float64, eps float64, tiny float64) (low uint16)
+// Requires: AVX
+TEXT ·floorF64AVX2(SB), NOSPLIT, $0-42
+	MOVQ         p_base+0(FP), AX
+	MOVQ         p_len+8(FP), CX
+	SHRQ         $0x04, CX
+	VBROADCASTSD eps+24(FP), Y0
+	VBROADCASTSD tiny+32(FP), Y1
+	VXORPD       Y4, Y4, Y4
+	VXORPD       Y5, Y5, Y5
+	VXORPD       Y6, Y6, Y6
+	VXORPD       Y7, Y7, Y7
+	TESTQ        CX, CX
+	JZ           end35
+
+loop35:
+	VADDPD  (AX), Y0, Y2
+	VMOVUPD Y2, (AX)
+	VCMPPD  $0x19, Y1, Y2, Y2
+	VORPD   Y2, Y4, Y4
+	VADDPD  32(AX), Y0, Y2
+	VMOVUPD Y2, 32(AX)
+	VCMPPD  $0x19, Y1, Y2, Y2
+	VORPD   Y2, Y5, Y5
+	VADDPD  64(AX), Y0, Y2
+	VMOVUPD Y2, 64(AX)
+	VCMPPD  $0x19, Y1, Y2, Y2
+	VORPD   Y2, Y6, Y6
+	VADDPD  96(AX), Y0, Y2
+	VMOVUPD Y2, 96(AX)
+	VCMPPD  $0x19, Y1, Y2, Y2
+	VORPD   Y2, Y7, Y7
+	ADDQ    $0x00000080, AX
+	DECQ    CX
+	JNZ     loop35
+
+end35:
+	VMOVMSKPD Y7, CX
+	MOVL      CX, AX
+	VMOVMSKPD Y6, CX
+	SHLL      $0x04, AX
+	ORL       CX, AX
+	VMOVMSKPD Y5, CX
+	SHLL      $0x04, AX
+	ORL       CX, AX
+	VMOVMSKPD Y4, CX
+	SHLL      $0x04, AX
+	ORL       CX, AX
+	MOVW      AX, low+40(FP)
+	VZEROUPPER
+	RET
+
+// func stepF64AVX2(p []float64, sums []float64, n int, line int, along int, eps float64)
+// Requires: AVX, AVX2
+TEXT ·stepF64AVX2(SB), NOSPLIT, $0-80
+	MOVQ         p_base+0(FP), AX
+	MOVQ         n+48(FP), DX
+	MOVQ         line+56(FP), BX
+	IMUL3Q       $0x00000080, BX, BX
+	MOVQ         along+64(FP), SI
+	IMUL3Q       $0x00000080, SI, SI
+	MOVQ         sums_base+24(FP), DI
+	VBROADCASTSD eps+72(FP), Y0
+	MOVQ         $0x3ff0000000000000, CX
+	VMOVQ        CX, X15
+	VBROADCASTSD X15, Y1
+	MOVQ         DX, R8
+	TESTQ        R8, R8
+	JZ           end36
+
+loop36:
+	MOVQ    AX, CX
+	VMOVUPD Y0, Y2
+	VMOVUPD Y0, Y3
+	MOVQ    DX, R9
+	TESTQ   R9, R9
+	JZ      end37
+
+loop37:
+	VADDPD (CX), Y2, Y2
+	VADDPD 32(CX), Y3, Y3
+	ADDQ   SI, CX
+	DECQ   R9
+	JNZ    loop37
+
+end37:
+	VMOVUPD Y2, (DI)
+	VDIVPD  Y2, Y1, Y2
+	VMOVUPD Y3, 32(DI)
+	VDIVPD  Y3, Y1, Y3
+	ADDQ    $0x00000080, DI
+	MOVQ    AX, CX
+	MOVQ    DX, R9
+	TESTQ   R9, R9
+	JZ      end38
+
+loop38:
+	VMULPD  (CX), Y2, Y4
+	VMOVUPD Y4, (CX)
+	VMULPD  32(CX), Y3, Y4
+	VMOVUPD Y4, 32(CX)
+	ADDQ    SI, CX
+	DECQ    R9
+	JNZ     loop38
+
+end38:
+	ADDQ BX, AX
+	DECQ R8
+	JNZ  loop36
+
+end36:
+	MOVQ         p_base+0(FP), AX
+	ADDQ         $0x00000040, AX
+	MOVQ         n+48(FP), DX
+	MOVQ         line+56(FP), BX
+	IMUL3Q       $0x00000080, BX, BX
+	MOVQ         along+64(FP), SI
+	IMUL3Q       $0x00000080, SI, SI
+	MOVQ         sums_base+24(FP), DI
+	ADDQ         $0x00000040, DI
+	VBROADCASTSD eps+72(FP), Y0
+	MOVQ         $0x3ff0000000000000, CX
+	VMOVQ        CX, X15
+	VBROADCASTSD X15, Y1
+	MOVQ         DX, R8
+	TESTQ        R8, R8
+	JZ           end39
+
+loop39:
+	MOVQ    AX, CX
+	VMOVUPD Y0, Y2
+	VMOVUPD Y0, Y3
+	MOVQ    DX, R9
+	TESTQ   R9, R9
+	JZ      end40
+
+loop40:
+	VADDPD (CX), Y2, Y2
+	VADDPD 32(CX), Y3, Y3
+	ADDQ   SI, CX
+	DECQ   R9
+	JNZ    loop40
+
+end40:
+	VMOVUPD Y2, (DI)
+	VDIVPD  Y2, Y1, Y2
+	VMOVUPD Y3, 32(DI)
+	VDIVPD  Y3, Y1, Y3
+	ADDQ    $0x00000080, DI
+	MOVQ    AX, CX
+	MOVQ    DX, R9
+	TESTQ   R9, R9
+	JZ      end41
+
+loop41:
+	VMULPD  (CX), Y2, Y4
+	VMOVUPD Y4, (CX)
+	VMULPD  32(CX), Y3, Y4
+	VMOVUPD Y4, 32(CX)
+	ADDQ    SI, CX
+	DECQ    R9
+	JNZ     loop41
+
+end41:
+	ADDQ BX, AX
+	DECQ R8
+	JNZ  loop39
+
+end39:
+	VZEROUPPER
+	RET
+
+// func reverseF64AVX2(g []float64, y []float64, sums []float64, n int, line int, along int)
+// Requires: AVX, FMA3
+TEXT ·reverseF64AVX2(SB), NOSPLIT, $0-96
+	MOVQ   g_base+0(FP), AX
+	MOVQ   y_base+24(FP), DX
+	MOVQ   n+72(FP), SI
+	MOVQ   line+80(FP), DI
+	IMUL3Q $0x00000080, DI, DI
+	MOVQ   along+88(FP), R8
+	IMUL3Q $0x00000080, R8, R8
+	MOVQ   sums_base+48(FP), R9
+	MOVQ   SI, R10
+	TESTQ  R10, R10
+	JZ     end42
+
+loop42:
+	MOVQ    AX, CX
+	MOVQ    DX, BX
+	VMOVUPD (R9), Y2
+	VXORPD  Y0, Y0, Y0
+	VMOVUPD 32(R9), Y3
+	VXORPD  Y1, Y1, Y1
+	ADDQ    $0x00000080, R9
+	MOVQ    SI, R11
+	TESTQ   R11, R11
+	JZ      end43
+
+loop43:
+	VADDPD (CX), Y0, Y0
+	VADDPD 32(CX), Y1, Y1
+	ADDQ   R8, CX
+	ADDQ   R8, BX
+	DECQ   R11
+	JNZ    loop43
+
+end43:
+	MOVQ  AX, CX
+	MOVQ  DX, BX
+	MOVQ  SI, R11
+	TESTQ R11, R11
+	JZ    end44
+
+loop44:
+	VMOVUPD      (CX), Y4
+	VMOVUPD      (BX), Y5
+	VFNMADD231PD Y0, Y5, Y4
+	VMULPD       Y2, Y5, Y5
+	VMOVUPD      Y4, (CX)
+	VMOVUPD      Y5, (BX)
+	VMOVUPD      32(CX), Y4
+	VMOVUPD      32(BX), Y5
+	VFNMADD231PD Y1, Y5, Y4
+	VMULPD       Y3, Y5, Y5
+	VMOVUPD      Y4, 32(CX)
+	VMOVUPD      Y5, 32(BX)
+	ADDQ         R8, CX
+	ADDQ         R8, BX
+	DECQ         R11
+	JNZ          loop44
+
+end44:
+	ADDQ DI, AX
+	ADDQ DI, DX
+	DECQ R10
+	JNZ  loop42
+
+end42:
+	MOVQ   g_base+0(FP), AX
+	ADDQ   $0x00000040, AX
+	MOVQ   y_base+24(FP), DX
+	ADDQ   $0x00000040, DX
+	MOVQ   n+72(FP), SI
+	MOVQ   line+80(FP), DI
+	IMUL3Q $0x00000080, DI, DI
+	MOVQ   along+88(FP), R8
+	IMUL3Q $0x00000080, R8, R8
+	MOVQ   sums_base+48(FP), R9
+	ADDQ   $0x00000040, R9
+	MOVQ   SI, R10
+	TESTQ  R10, R10
+	JZ     end45
+
+loop45:
+	MOVQ    AX, CX
+	MOVQ    DX, BX
+	VMOVUPD (R9), Y2
+	VXORPD  Y0, Y0, Y0
+	VMOVUPD 32(R9), Y3
+	VXORPD  Y1, Y1, Y1
+	ADDQ    $0x00000080, R9
+	MOVQ    SI, R11
+	TESTQ   R11, R11
+	JZ      end46
+
+loop46:
+	VADDPD (CX), Y0, Y0
+	VADDPD 32(CX), Y1, Y1
+	ADDQ   R8, CX
+	ADDQ   R8, BX
+	DECQ   R11
+	JNZ    loop46
+
+end46:
+	MOVQ  AX, CX
+	MOVQ  DX, BX
+	MOVQ  SI, R11
+	TESTQ R11, R11
+	JZ    end47
+
+loop47:
+	VMOVUPD      (CX), Y4
+	VMOVUPD      (BX), Y5
+	VFNMADD231PD Y0, Y5, Y4
+	VMULPD       Y2, Y5, Y5
+	VMOVUPD      Y4, (CX)
+	VMOVUPD      Y5, (BX)
+	VMOVUPD      32(CX), Y4
+	VMOVUPD      32(BX), Y5
+	VFNMADD231PD Y1, Y5, Y4
+	VMULPD       Y3, Y5, Y5
+	VMOVUPD      Y4, 32(CX)
+	VMOVUPD      Y5, 32(BX)
+	ADDQ         R8, CX
+	ADDQ         R8, BX
+	DECQ         R11
+	JNZ          loop47
+
+end47:
+	ADDQ DI, AX
+	ADDQ DI, DX
+	DECQ R10
+	JNZ  loop45
+
+end45:
+	VZEROUPPER
+	RET
+
+// func ratioF64AVX2(g []float64, soft []float64, eps float64)
+// Requires: AVX
+TEXT ·ratioF64AVX2(SB), NOSPLIT, $0-56
+	MOVQ         g_base+0(FP), AX
+	MOVQ         soft_base+24(FP), CX
+	MOVQ         g_len+8(FP), DX
+	SHRQ         $0x04, DX
+	VBROADCASTSD eps+48(FP), Y0
+	TESTQ        DX, DX
+	JZ           end48
+
+loop48:
+	VMOVUPD (CX), Y1
+	VADDPD  Y1, Y0, Y2
+	VDIVPD  Y2, Y1, Y1
+	VMULPD  (AX), Y1, Y1
+	VMOVUPD Y1, (AX)
+	VMOVUPD 32(CX), Y1
+	VADDPD  Y1, Y0, Y2
+	VDIVPD  Y2, Y1, Y1
+	VMULPD  32(AX), Y1, Y1
+	VMOVUPD Y1, 32(AX)
+	VMOVUPD 64(CX), Y1
+	VADDPD  Y1, Y0, Y2
+	VDIVPD  Y2, Y1, Y1
+	VMULPD  64(AX), Y1, Y1
+	VMOVUPD Y1, 64(AX)
+	VMOVUPD 96(CX), Y1
+	VADDPD  Y1, Y0, Y2
+	VDIVPD  Y2, Y1, Y1
+	VMULPD  96(AX), Y1, Y1
+	VMOVUPD Y1, 96(AX)
+	ADDQ    $0x00000080, AX
+	ADDQ    $0x00000080, CX
+	DECQ    DX
+	JNZ     loop48
+
+end48:
+	VZEROUPPER
+	RET
+
+// func balanceF64AVX2(g []float64, a []float64, n int, line int, along int)
+// Requires: AVX, AVX2
+TEXT ·balanceF64AVX2(SB), NOSPLIT, $0-72
+	MOVQ         g_base+0(FP), AX
+	MOVQ         a_base+24(FP), DX
+	MOVQ         n+48(FP), SI
+	MOVQ         line+56(FP), DI
+	IMUL3Q       $0x00000080, DI, DI
+	MOVQ         along+64(FP), R8
+	IMUL3Q       $0x00000080, R8, R8
+	MOVQ         $0x3ff0000000000000, CX
+	VMOVQ        CX, X15
+	VBROADCASTSD X15, Y8
+	MOVQ         SI, R9
+	TESTQ        R9, R9
+	JZ           end49
+
+loop49:
+	MOVQ    AX, CX
+	MOVQ    DX, BX
+	VMOVUPD (CX), Y4
+	VMOVUPD (BX), Y0
+	VXORPD  Y2, Y2, Y2
+	VXORPD  Y6, Y6, Y6
+	VMOVUPD 32(CX), Y5
+	VMOVUPD 32(BX), Y1
+	VXORPD  Y3, Y3, Y3
+	VXORPD  Y7, Y7, Y7
+	VMOVUPD Y8, Y9
+	ADDQ    R8, CX
+	ADDQ    R8, BX
+	MOVQ    SI, R10
+	SUBQ    $0x01, R10
+	TESTQ   R10, R10
+	JZ      end50
+
+loop50:
+	VMOVUPD   (CX), Y11
+	VMOVUPD   (BX), Y10
+	VCMPPD    $0x1e, Y0, Y10, Y12
+	VBLENDVPD Y12, Y4, Y11, Y13
+	VADDPD    Y13, Y6, Y6
+	VBLENDVPD Y12, Y11, Y4, Y4
+	VBLENDVPD Y12, Y10, Y0, Y0
+	VBLENDVPD Y12, Y9, Y2, Y2
+	VMOVUPD   32(CX), Y11
+	VMOVUPD   32(BX), Y10
+	VCMPPD    $0x1e, Y1, Y10, Y12
+	VBLENDVPD Y12, Y5, Y11, Y13
+	VADDPD    Y13, Y7, Y7
+	VBLENDVPD Y12, Y11, Y5, Y5
+	VBLENDVPD Y12, Y10, Y1, Y1
+	VBLENDVPD Y12, Y9, Y3, Y3
+	VADDPD    Y8, Y9, Y9
+	ADDQ      R8, CX
+	ADDQ      R8, BX
+	DECQ      R10
+	JNZ       loop50
+
+end50:
+	VXORPD Y12, Y12, Y12
+	VSUBPD Y6, Y12, Y6
+	VXORPD Y12, Y12, Y12
+	VSUBPD Y7, Y12, Y7
+	MOVQ   AX, CX
+	MOVQ   DX, BX
+	VXORPD Y9, Y9, Y9
+	MOVQ   SI, R10
+	TESTQ  R10, R10
+	JZ     end51
+
+loop51:
+	VCMPPD     $0x00, Y9, Y2, Y12
+	VMASKMOVPD Y6, Y12, (CX)
+	VCMPPD     $0x00, Y9, Y3, Y12
+	VMASKMOVPD Y7, Y12, 32(CX)
+	VADDPD     Y8, Y9, Y9
+	ADDQ       R8, CX
+	ADDQ       R8, BX
+	DECQ       R10
+	JNZ        loop51
+
+end51:
+	ADDQ DI, AX
+	ADDQ DI, DX
+	DECQ R9
+	JNZ  loop49
+
+end49:
+	MOVQ         g_base+0(FP), AX
+	ADDQ         $0x00000040, AX
+	MOVQ         a_base+24(FP), DX
+	ADDQ         $0x00000040, DX
+	MOVQ         n+48(FP), SI
+	MOVQ         line+56(FP), DI
+	IMUL3Q       $0x00000080, DI, DI
+	MOVQ         along+64(FP), R8
+	IMUL3Q       $0x00000080, R8, R8
+	MOVQ         $0x3ff0000000000000, CX
+	VMOVQ        CX, X15
+	VBROADCASTSD X15, Y8
+	MOVQ         SI, R9
+	TESTQ        R9, R9
+	JZ           end52
+
+loop52:
+	MOVQ    AX, CX
+	MOVQ    DX, BX
+	VMOVUPD (CX), Y4
+	VMOVUPD (BX), Y0
+	VXORPD  Y2, Y2, Y2
+	VXORPD  Y6, Y6, Y6
+	VMOVUPD 32(CX), Y5
+	VMOVUPD 32(BX), Y1
+	VXORPD  Y3, Y3, Y3
+	VXORPD  Y7, Y7, Y7
+	VMOVUPD Y8, Y9
+	ADDQ    R8, CX
+	ADDQ    R8, BX
+	MOVQ    SI, R10
+	SUBQ    $0x01, R10
+	TESTQ   R10, R10
+	JZ      end53
+
+loop53:
+	VMOVUPD   (CX), Y11
+	VMOVUPD   (BX), Y10
+	VCMPPD    $0x1e, Y0, Y10, Y12
+	VBLENDVPD Y12, Y4, Y11, Y13
+	VADDPD    Y13, Y6, Y6
+	VBLENDVPD Y12, Y11, Y4, Y4
+	VBLENDVPD Y12, Y10, Y0, Y0
+	VBLENDVPD Y12, Y9, Y2, Y2
+	VMOVUPD   32(CX), Y11
+	VMOVUPD   32(BX), Y10
+	VCMPPD    $0x1e, Y1, Y10, Y12
+	VBLENDVPD Y12, Y5, Y11, Y13
+	VADDPD    Y13, Y7, Y7
+	VBLENDVPD Y12, Y11, Y5, Y5
+	VBLENDVPD Y12, Y10, Y1, Y1
+	VBLENDVPD Y12, Y9, Y3, Y3
+	VADDPD    Y8, Y9, Y9
+	ADDQ      R8, CX
+	ADDQ      R8, BX
+	DECQ      R10
+	JNZ       loop53
+
+end53:
+	VXORPD Y12, Y12, Y12
+	VSUBPD Y6, Y12, Y6
+	VXORPD Y12, Y12, Y12
+	VSUBPD Y7, Y12, Y7
+	MOVQ   AX, CX
+	MOVQ   DX, BX
+	VXORPD Y9, Y9, Y9
+	MOVQ   SI, R10
+	TESTQ  R10, R10
+	JZ     end54
+
+loop54:
+	VCMPPD     $0x00, Y9, Y2, Y12
+	VMASKMOVPD Y6, Y12, (CX)
+	VCMPPD     $0x00, Y9, Y3, Y12
+	VMASKMOVPD Y7, Y12, 32(CX)
+	VADDPD     Y8, Y9, Y9
+	ADDQ       R8, CX
+	ADDQ       R8, BX
+	DECQ       R10
+	JNZ        loop54
+
+end54:
+	ADDQ DI, AX
+	ADDQ DI, DX
+	DECQ R9
+	JNZ  loop52
+
+end52:
+	VZEROUPPER
+	RET
+
+// func shiftF64AVX512(p []float64, a []float64, n int, line int, along int)
+// Requires: AVX, AVX512F
+TEXT ·shiftF64AVX512(SB), NOSPLIT, $0-72
+	MOVQ   p_base+0(FP), AX
+	MOVQ   a_base+24(FP), DX
+	MOVQ   n+48(FP), SI
+	MOVQ   line+56(FP), DI
+	IMUL3Q $0x00000080, DI, DI
+	MOVQ   along+64(FP), R8
+	IMUL3Q $0x00000080, R8, R8
+	MOVQ   SI, R9
+	TESTQ  R9, R9
+	JZ     end55
+
+loop55:
+	MOVQ    AX, CX
+	MOVQ    DX, BX
+	VMOVUPD (BX), Z0
+	ADDQ    R8, CX
+	ADDQ    R8, BX
+	MOVQ    SI, R10
+	SUBQ    $0x01, R10
+	TESTQ   R10, R10
+	JZ      end56
+
+loop56:
+	VMAXPD (BX), Z0, Z0
+	ADDQ   R8, CX
+	ADDQ   R8, BX
+	DECQ   R10
+	JNZ    loop56
+
+end56:
+	MOVQ  AX, CX
+	MOVQ  DX, BX
+	MOVQ  SI, R10
+	TESTQ R10, R10
+	JZ    end57
+
+loop57:
+	VMOVUPD (BX), Z4
+	VSUBPD  Z0, Z4, Z4
+	VMOVUPD Z4, (CX)
+	ADDQ    R8, CX
+	ADDQ    R8, BX
+	DECQ    R10
+	JNZ     loop57
+
+end57:
+	ADDQ DI, AX
+	ADDQ DI, DX
+	DECQ R9
+	JNZ  loop55
+
+end55:
+	MOVQ   p_base+0(FP), AX
+	ADDQ   $0x00000040, AX
+	MOVQ   a_base+24(FP), DX
+	ADDQ   $0x00000040, DX
+	MOVQ   n+48(FP), SI
+	MOVQ   line+56(FP), DI
+	IMUL3Q $0x00000080, DI, DI
+	MOVQ   along+64(FP), R8
+	IMUL3Q $0x00000080, R8, R8
+	MOVQ   SI, R9
+	TESTQ  R9, R9
+	JZ     end58
+
+loop58:
+	MOVQ    AX, CX
+	MOVQ    DX, BX
+	VMOVUPD (BX), Z0
+	ADDQ    R8, CX
+	ADDQ    R8, BX
+	MOVQ    SI, R10
+	SUBQ    $0x01, R10
+	TESTQ   R10, R10
+	JZ      end59
+
+loop59:
+	VMAXPD (BX), Z0, Z0
+	ADDQ   R8, CX
+	ADDQ   R8, BX
+	DECQ   R10
+	JNZ    loop59
+
+end59:
+	MOVQ  AX, CX
+	MOVQ  DX, BX
+	MOVQ  SI, R10
+	TESTQ R10, R10
+	JZ    end60
+
+loop60:
+	VMOVUPD (BX), Z4
+	VSUBPD  Z0, Z4, Z4
+	VMOVUPD Z4, (CX)
+	ADDQ    R8, CX
+	ADDQ    R8, BX
+	DECQ    R10
+	JNZ     loop60
+
+end60:
+	ADDQ DI, AX
+	ADDQ DI, DX
+	DECQ R9
+	JNZ  loop58
+
+end58:
+	VZEROUPPER
+	RET
+
+// func floorF64AVX512(p []float64, eps float64, tiny float64) (low uint16)
+// Requires: AVX, AVX512F
+TEXT ·floorF64AVX512(SB), NOSPLIT, $0-42
+	MOVQ         p_base+0(FP), AX
+	MOVQ         p_len+8(FP), CX
+	SHRQ         $0x04, CX
+	VBROADCASTSD eps+24(FP), Z0
+	VBROADCASTSD tiny+32(FP), Z1
+	KXORW        K1, K1, K1
+	KXORW        K2, K2, K2
+	TESTQ        CX, CX
+	JZ           end61
+
+loop61:
+	VADDPD  (AX), Z0, Z2
+	VMOVUPD Z2, (AX)
+	VCMPPD  $0x19, Z1, Z2, K3
+	KORW    K3, K1, K1
+	VADDPD  64(AX), Z0, Z2
+	VMOVUPD Z2, 64(AX)
+	VCMPPD  $0x19, Z1, Z2, K3
+	KORW    K3, K2, K2
+	ADDQ    $0x00000080, AX
+	DECQ    CX
+	JNZ     loop61
+
+end61:
+	KMOVW K2, CX
+	MOVL  CX, AX
+	KMOVW K1, CX
+	SHLL  $0x08, AX
+	ORL   CX, AX
+	MOVW  AX, low+40(FP)
+	VZEROUPPER
+	RET
+
+// func stepF64AVX512(p []float64, sums []float64, n int, line int, along int, eps float64)
+// Requires: AVX, AVX512F
+TEXT ·stepF64AVX512(SB), NOSPLIT, $0-80
+	MOVQ         p_base+0(FP), AX
+	MOVQ         n+48(FP), DX
+	MOVQ         line+56(FP), BX
+	IMUL3Q       $0x00000080, BX, BX
+	MOVQ         along+64(FP), SI
+	IMUL3Q       $0x00000080, SI, SI
+	MOVQ         sums_base+24(FP), DI
+	VBROADCASTSD eps+72(FP), Z0
+	MOVQ         $0x3ff0000000000000, CX
+	VMOVQ        CX, X15
+	VBROADCASTSD X15, Z1
+	MOVQ         DX, R8
+	TESTQ        R8, R8
+	JZ           end62
+
+loop62:
+	MOVQ    AX, CX
+	VMOVUPD Z0, Z2
+	MOVQ    DX, R9
+	TESTQ   R9, R9
+	JZ      end63
+
+loop63:
+	VADDPD (CX), Z2, Z2
+	ADDQ   SI, CX
+	DECQ   R9
+	JNZ    loop63
+
+end63:
+	VMOVUPD Z2, (DI)
+	VDIVPD  Z2, Z1, Z2
+	ADDQ    $0x00000080, DI
+	MOVQ    AX, CX
+	MOVQ    DX, R9
+	TESTQ   R9, R9
+	JZ      end64
+
+loop64:
+	VMULPD  (CX), Z2, Z4
+	VMOVUPD Z4, (CX)
+	ADDQ    SI, CX
+	DECQ    R9
+	JNZ     loop64
+
+end64:
+	ADDQ BX, AX
+	DECQ R8
+	JNZ  loop62
+
+end62:
+	MOVQ         p_base+0(FP), AX
+	ADDQ         $0x00000040, AX
+	MOVQ         n+48(FP), DX
+	MOVQ         line+56(FP), BX
+	IMUL3Q       $0x00000080, BX, BX
+	MOVQ         along+64(FP), SI
+	IMUL3Q       $0x00000080, SI, SI
+	MOVQ         sums_base+24(FP), DI
+	ADDQ         $0x00000040, DI
+	VBROADCASTSD eps+72(FP), Z0
+	MOVQ         $0x3ff0000000000000, CX
+	VMOVQ        CX, X15
+	VBROADCASTSD X15, Z1
+	MOVQ         DX, R8
+	TESTQ        R8, R8
+	JZ           end65
+
+loop65:
+	MOVQ    AX, CX
+	VMOVUPD Z0, Z2
+	MOVQ    DX, R9
+	TESTQ   R9, R9
+	JZ      end66
+
+loop66:
+	VADDPD (CX), Z2, Z2
+	ADDQ   SI, CX
+	DECQ   R9
+	JNZ    loop66
+
+end66:
+	VMOVUPD Z2, (DI)
+	VDIVPD  Z2, Z1, Z2
+	ADDQ    $0x00000080, DI
+	MOVQ    AX, CX
+	MOVQ    DX, R9
+	TESTQ   R9, R9
+	JZ      end67
+
+loop67:
+	VMULPD  (CX), Z2, Z4
+	VMOVUPD Z4, (CX)
+	ADDQ    SI, CX
+	DECQ    R9
+	JNZ     loop67
+
+end67:
+	ADDQ BX, AX
+	DECQ R8
+	JNZ  loop65
+
+end65:
+	VZEROUPPER
+	RET
+
+// func reverseF64AVX512(g []float64, y []float64, sums []float64, n int, line int, along int)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·reverseF64AVX512(SB), NOSPLIT, $0-96
+	MOVQ   g_base+0(FP), AX
+	MOVQ   y_base+24(FP), DX
+	MOVQ   n+72(FP), SI
+	MOVQ   line+80(FP), DI
+	IMUL3Q $0x00000080, DI, DI
+	MOVQ   along+88(FP), R8
+	IMUL3Q $0x00000080, R8, R8
+	MOVQ   sums_base+48(FP), R9
+	MOVQ   SI, R10
+	TESTQ  R10, R10
+	JZ     end68
+
+loop68:
+	MOVQ    AX, CX
+	MOVQ    DX, BX
+	VMOVUPD (R9), Z2
+	VXORPD  Z0, Z0, Z0
+	ADDQ    $0x00000080, R9
+	MOVQ    SI, R11
+	TESTQ   R11, R11
+	JZ      end69
+
+loop69:
+	VADDPD (CX), Z0, Z0
+	ADDQ   R8, CX
+	ADDQ   R8, BX
+	DECQ   R11
+	JNZ    loop69
+
+end69:
+	MOVQ  AX, CX
+	MOVQ  DX, BX
+	MOVQ  SI, R11
+	TESTQ R11, R11
+	JZ    end70
+
+loop70:
+	VMOVUPD      (CX), Z4
+	VMOVUPD      (BX), Z5
+	VFNMADD231PD Z0, Z5, Z4
+	VMULPD       Z2, Z5, Z5
+	VMOVUPD      Z4, (CX)
+	VMOVUPD      Z5, (BX)
+	ADDQ         R8, CX
+	ADDQ         R8, BX
+	DECQ         R11
+	JNZ          loop70
+
+end70:
+	ADDQ DI, AX
+	ADDQ DI, DX
+	DECQ R10
+	JNZ  loop68
+
+end68:
+	MOVQ   g_base+0(FP), AX
+	ADDQ   $0x00000040, AX
+	MOVQ   y_base+24(FP), DX
+	ADDQ   $0x00000040, DX
+	MOVQ   n+72(FP), SI
+	MOVQ   line+80(FP), DI
+	IMUL3Q $0x00000080, DI, DI
+	MOVQ   along+88(FP), R8
+	IMUL3Q $0x00000080, R8, R8
+	MOVQ   sums_base+48(FP), R9
+	ADDQ   $0x00000040, R9
+	MOVQ   SI, R10
+	TESTQ  R10, R10
+	JZ     end71
+
+loop71:
+	MOVQ    AX, CX
+	MOVQ    DX, BX
+	VMOVUPD (R9), Z2
+	VXORPD  Z0, Z0, Z0
+	ADDQ    $0x00000080, R9
+	MOVQ    SI, R11
+	TESTQ   R11, R11
+	JZ      end72
+
+loop72:
+	VADDPD (CX), Z0, Z0
+	ADDQ   R8, CX
+	ADDQ   R8, BX
+	DECQ   R11
+	JNZ    loop72
+
+end72:
+	MOVQ  AX, CX
+	MOVQ  DX, BX
+	MOVQ  SI, R11
+	TESTQ R11, R11
+	JZ    end73
+
+loop73:
+	VMOVUPD      (CX), Z4
+	VMOVUPD      (BX), Z5
+	VFNMADD231PD Z0, Z5, Z4
+	VMULPD       Z2, Z5, Z5
+	VMOVUPD      Z4, (CX)
+	VMOVUPD      Z5, (BX)
+	ADDQ         R8, CX
+	ADDQ         R8, BX
+	DECQ         R11
+	JNZ          loop73
+
+end73:
+	ADDQ DI, AX
+	ADDQ DI, DX
+	DECQ R10
+	JNZ  loop71
+
+end71:
+	VZEROUPPER
+	RET
+
+// func ratioF64AVX512(g []float64, soft []float64, eps float64)
+// Requires: AVX, AVX512F
+TEXT ·ratioF64AVX512(SB), NOSPLIT, $0-56
+	MOVQ         g_base+0(FP), AX
+	MOVQ         soft_base+24(FP), CX
+	MOVQ         g_len+8(FP), DX
+	SHRQ         $0x04, DX
+	VBROADCASTSD eps+48(FP), Z0
+	TESTQ        DX, DX
+	JZ           end74
+
+loop74:
+	VMOVUPD (CX), Z1
+	VADDPD  Z1, Z0, Z2
+	VDIVPD  Z2, Z1, Z1
+	VMULPD  (AX), Z1, Z1
+	VMOVUPD Z1, (AX)
+	VMOVUPD 64(CX), Z1
+	VADDPD  Z1, Z0, Z2
+	VDIVPD  Z2, Z1, Z1
+	VMULPD  64(AX), Z1, Z1
+	VMOVUPD Z1, 64(AX)
+	ADDQ    $0x00000080, AX
+	ADDQ    $0x00000080, CX
+	DECQ    DX
+	JNZ     loop74
+
+end74:
+	VZEROUPPER
+	RET
+
+// func balanceF64AVX512(g []float64, a []float64, n int, line int, along int)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·balanceF64AVX512(SB), NOSPLIT, $0-72
+	MOVQ         g_base+0(FP), AX
+	MOVQ         a_base+24(FP), DX
+	MOVQ         n+48(FP), SI
+	MOVQ         line+56(FP), DI
+	IMUL3Q       $0x00000080, DI, DI
+	MOVQ         along+64(FP), R8
+	IMUL3Q       $0x00000080, R8, R8
+	MOVQ         $0x3ff0000000000000, CX
+	VMOVQ        CX, X15
+	VBROADCASTSD X15, Z8
+	MOVQ         SI, R9
+	TESTQ        R9, R9
+	JZ           end75
+
+loop75:
+	MOVQ    AX, CX
+	MOVQ    DX, BX
+	VMOVUPD (CX), Z4
+	VMOVUPD (BX), Z0
+	VXORPD  Z2, Z2, Z2
+	VXORPD  Z6, Z6, Z6
+	VMOVUPD Z8, Z9
+	ADDQ    R8, CX
+	ADDQ    R8, BX
+	MOVQ    SI, R10
+	SUBQ    $0x01, R10
+	TESTQ   R10, R10
+	JZ      end76
+
+loop76:
+	VMOVUPD   (CX), Z11
+	VMOVUPD   (BX), Z10
+	VCMPPD    $0x1e, Z0, Z10, K1
+	VBLENDMPD Z4, Z11, K1, Z12
+	VADDPD    Z12, Z6, Z6
+	VMOVUPD   Z11, K1, Z4
+	VMOVUPD   Z10, K1, Z0
+	VMOVUPD   Z9, K1, Z2
+	VADDPD    Z8, Z9, Z9
+	ADDQ      R8, CX
+	ADDQ      R8, BX
+	DECQ      R10
+	JNZ       loop76
+
+end76:
+	VXORPD Z12, Z12, Z12
+	VSUBPD Z6, Z12, Z6
+	MOVQ   AX, CX
+	MOVQ   DX, BX
+	VXORPD Z9, Z9, Z9
+	MOVQ   SI, R10
+	TESTQ  R10, R10
+	JZ     end77
+
+loop77:
+	VCMPPD  $0x00, Z9, Z2, K1
+	VMOVUPD Z6, K1, (CX)
+	VADDPD  Z8, Z9, Z9
+	ADDQ    R8, CX
+	ADDQ    R8, BX
+	DECQ    R10
+	JNZ     loop77
+
+end77:
+	ADDQ DI, AX
+	ADDQ DI, DX
+	DECQ R9
+	JNZ  loop75
+
+end75:
+	MOVQ         g_base+0(FP), AX
+	ADDQ         $0x00000040, AX
+	MOVQ         a_base+24(FP), DX
+	ADDQ         $0x00000040, DX
+	MOVQ         n+48(FP), SI
+	MOVQ         line+56(FP), DI
+	IMUL3Q       $0x00000080, DI, DI
+	MOVQ         along+64(FP), R8
+	IMUL3Q       $0x00000080, R8, R8
+	MOVQ         $0x3ff0000000000000, CX
+	VMOVQ        CX, X15
+	VBROADCASTSD X15, Z8
+	MOVQ         SI, R9
+	TESTQ        R9, R9
+	JZ           end78
+
+loop78:
+	MOVQ    AX, CX
+	MOVQ    DX, BX
+	VMOVUPD (CX), Z4
+	VMOVUPD (BX), Z0
+	VXORPD  Z2, Z2, Z2
+	VXORPD  Z6, Z6, Z6
+	VMOVUPD Z8, Z9
+	ADDQ    R8, CX
+	ADDQ    R8, BX
+	MOVQ    SI, R10
+	SUBQ    $0x01, R10
+	TESTQ   R10, R10
+	JZ      end79
+
+loop79:
+	VMOVUPD   (CX), Z11
+	VMOVUPD   (BX), Z10
+	VCMPPD    $0x1e, Z0, Z10, K1
+	VBLENDMPD Z4, Z11, K1, Z12
+	VADDPD    Z12, Z6, Z6
+	VMOVUPD   Z11, K1, Z4
+	VMOVUPD   Z10, K1, Z0
+	VMOVUPD   Z9, K1, Z2
+	VADDPD    Z8, Z9, Z9
+	ADDQ      R8, CX
+	ADDQ      R8, BX
+	DECQ      R10
+	JNZ       loop79
+
+end79:
+	VXORPD Z12, Z12, Z12
+	VSUBPD Z6, Z12, Z6
+	MOVQ   AX, CX
+	MOVQ   DX, BX
+	VXORPD Z9, Z9, Z9
+	MOVQ   SI, R10
+	TESTQ  R10, R10
+	JZ     end80
+
+loop80:
+	VCMPPD  $0x00, Z9, Z2, K1
+	VMOVUPD Z6, K1, (CX)
+	VADDPD  Z8, Z9, Z9
+	ADDQ    R8, CX
+	ADDQ    R8, BX
+	DECQ    R10
+	JNZ     loop80
+
+end80:
+	ADDQ DI, AX
+	ADDQ DI, DX
+	DECQ R9
+	JNZ  loop78
+
+end78:
+	VZEROUPPER
+	RET
+
+// func steps4F64AVX512(p []float64, sums []float64, steps int, advance int, eps float64)
+// Requires: AVX, AVX512F
+TEXT ·steps4F64AVX512(SB), NOSPLIT, $0-72
+	VBROADCASTSD eps+64(FP), Z24
+	MOVQ         $0x3ff0000000000000, AX
+	VMOVQ        AX, X15
+	VBROADCASTSD X15, Z25
+	MOVQ         p_base+0(FP), AX
+	MOVQ         sums_base+24(FP), CX
+	MOVQ         steps+48(FP), DX
+	MOVQ         advance+56(FP), BX
+	IMUL3Q       $0x00000008, BX, BX
+	VMOVUPD      (AX), Z0
+	VMOVUPD      128(AX), Z1
+	VMOVUPD      256(AX), Z2
+	VMOVUPD      384(AX), Z3
+	VMOVUPD      512(AX), Z4
+	VMOVUPD      640(AX), Z5
+	VMOVUPD      768(AX), Z6
+	VMOVUPD      896(AX), Z7
+	VMOVUPD      1024(AX), Z8
+	VMOVUPD      1152(AX), Z9
+	VMOVUPD      1280(AX), Z10
+	VMOVUPD      1408(AX), Z11
+	VMOVUPD      1536(AX), Z12
+	VMOVUPD      1664(AX), Z13
+	VMOVUPD      1792(AX), Z14
+	VMOVUPD      1920(AX), Z15
+
+columns0:
+	VADDPD  Z0, Z4, Z16
+	VADDPD  Z8, Z12, Z20
+	VADDPD  Z1, Z5, Z17
+	VADDPD  Z9, Z13, Z21
+	VADDPD  Z2, Z6, Z18
+	VADDPD  Z10, Z14, Z22
+	VADDPD  Z3, Z7, Z19
+	VADDPD  Z11, Z15, Z23
+	VADDPD  Z24, Z16, Z16
+	VADDPD  Z24, Z17, Z17
+	VADDPD  Z24, Z18, Z18
+	VADDPD  Z24, Z19, Z19
+	VADDPD  Z20, Z16, Z16
+	VADDPD  Z21, Z17, Z17
+	VADDPD  Z22, Z18, Z18
+	VADDPD  Z23, Z19, Z19
+	VMOVUPD Z16, (CX)
+	VDIVPD  Z16, Z25, Z16
+	VMOVUPD Z17, 128(CX)
+	VDIVPD  Z17, Z25, Z17
+	VMOVUPD Z18, 256(CX)
+	VDIVPD  Z18, Z25, Z18
+	VMOVUPD Z19, 384(CX)
+	VDIVPD  Z19, Z25, Z19
+	VMULPD  Z16, Z0, Z0
+	VMULPD  Z16, Z4, Z4
+	VMULPD  Z16, Z8, Z8
+	VMULPD  Z16, Z12, Z12
+	VMULPD  Z17, Z1, Z1
+	VMULPD  Z17, Z5, Z5
+	VMULPD  Z17, Z9, Z9
+	VMULPD  Z17, Z13, Z13
+	VMULPD  Z18, Z2, Z2
+	VMULPD  Z18, Z6, Z6
+	VMULPD  Z18, Z10, Z10
+	VMULPD  Z18, Z14, Z14
+	VMULPD  Z19, Z3, Z3
+	VMULPD  Z19, Z7, Z7
+	VMULPD  Z19, Z11, Z11
+	VMULPD  Z19, Z15, Z15
+	ADDQ    BX, CX
+	DECQ    DX
+	JZ      done0
+	VADDPD  Z0, Z1, Z16
+	VADDPD  Z2, Z3, Z20
+	VADDPD  Z4, Z5, Z17
+	VADDPD  Z6, Z7, Z21
+	VADDPD  Z8, Z9, Z18
+	VADDPD  Z10, Z11, Z22
+	VADDPD  Z12, Z13, Z19
+	VADDPD  Z14, Z15, Z23
+	VADDPD  Z24, Z16, Z16
+	VADDPD  Z24, Z17, Z17
+	VADDPD  Z24, Z18, Z18
+	VADDPD  Z24, Z19, Z19
+	VADDPD  Z20, Z16, Z16
+	VADDPD  Z21, Z17, Z17
+	VADDPD  Z22, Z18, Z18
+	VADDPD  Z23, Z19, Z19
+	VMOVUPD Z16, (CX)
+	VDIVPD  Z16, Z25, Z16
+	VMOVUPD Z17, 128(CX)
+	VDIVPD  Z17, Z25, Z17
+	VMOVUPD Z18, 256(CX)
+	VDIVPD  Z18, Z25, Z18
+	VMOVUPD Z19, 384(CX)
+	VDIVPD  Z19, Z25, Z19
+	VMULPD  Z16, Z0, Z0
+	VMULPD  Z16, Z1, Z1
+	VMULPD  Z16, Z2, Z2
+	VMULPD  Z16, Z3, Z3
+	VMULPD  Z17, Z4, Z4
+	VMULPD  Z17, Z5, Z5
+	VMULPD  Z17, Z6, Z6
+	VMULPD  Z17, Z7, Z7
+	VMULPD  Z18, Z8, Z8
+	VMULPD  Z18, Z9, Z9
+	VMULPD  Z18, Z10, Z10
+	VMULPD  Z18, Z11, Z11
+	VMULPD  Z19, Z12, Z12
+	VMULPD  Z19, Z13, Z13
+	VMULPD  Z19, Z14, Z14
+	VMULPD  Z19, Z15, Z15
+	ADDQ    BX, CX
+	DECQ    DX
+	JNZ     columns0
+
+done0:
+	VMOVUPD Z0, (AX)
+	VMOVUPD Z1, 128(AX)
+	VMOVUPD Z2, 256(AX)
+	VMOVUPD Z3, 384(AX)
+	VMOVUPD Z4, 512(AX)
+	VMOVUPD Z5, 640(AX)
+	VMOVUPD Z6, 768(AX)
+	VMOVUPD Z7, 896(AX)
+	VMOVUPD Z8, 1024(AX)
+	VMOVUPD Z9, 1152(AX)
+	VMOVUPD Z10, 1280(AX)
+	VMOVUPD Z11, 1408(AX)
+	VMOVUPD Z12, 1536(AX)
+	VMOVUPD Z13, 1664(AX)
+	VMOVUPD Z14, 1792(AX)
+	VMOVUPD Z15, 1920(AX)
+	MOVQ    p_base+0(FP), AX
+	ADDQ    $0x00000040, AX
+	MOVQ    sums_base+24(FP), CX
+	ADDQ    $0x00000040, CX
+	MOVQ    steps+48(FP), DX
+	MOVQ    advance+56(FP), BX
+	IMUL3Q  $0x00000008, BX, BX
+	VMOVUPD (AX), Z0
+	VMOVUPD 128(AX), Z1
+	VMOVUPD 256(AX), Z2
+	VMOVUPD 384(AX), Z3
+	VMOVUPD 512(AX), Z4
+	VMOVUPD 640(AX), Z5
+	VMOVUPD 768(AX), Z6
+	VMOVUPD 896(AX), Z7
+	VMOVUPD 1024(AX), Z8
+	VMOVUPD 1152(AX), Z9
+	VMOVUPD 1280(AX), Z10
+	VMOVUPD 1408(AX), Z11
+	VMOVUPD 1536(AX), Z12
+	VMOVUPD 1664(AX), Z13
+	VMOVUPD 1792(AX), Z14
+	VMOVUPD 1920(AX), Z15
+
+columns64:
+	VADDPD  Z0, Z4, Z16
+	VADDPD  Z8, Z12, Z20
+	VADDPD  Z1, Z5, Z17
+	VADDPD  Z9, Z13, Z21
+	VADDPD  Z2, Z6, Z18
+	VADDPD  Z10, Z14, Z22
+	VADDPD  Z3, Z7, Z19
+	VADDPD  Z11, Z15, Z23
+	VADDPD  Z24, Z16, Z16
+	VADDPD  Z24, Z17, Z17
+	VADDPD  Z24, Z18, Z18
+	VADDPD  Z24, Z19, Z19
+	VADDPD  Z20, Z16, Z16
+	VADDPD  Z21, Z17, Z17
+	VADDPD  Z22, Z18, Z18
+	VADDPD  Z23, Z19, Z19
+	VMOVUPD Z16, (CX)
+	VDIVPD  Z16, Z25, Z16
+	VMOVUPD Z17, 128(CX)
+	VDIVPD  Z17, Z25, Z17
+	VMOVUPD Z18, 256(CX)
+	VDIVPD  Z18, Z25, Z18
+	VMOVUPD Z19, 384(CX)
+	VDIVPD  Z19, Z25, Z19
+	VMULPD  Z16, Z0, Z0
+	VMULPD  Z16, Z4, Z4
+	VMULPD  Z16, Z8, Z8
+	VMULPD  Z16, Z12, Z12
+	VMULPD  Z17, Z1, Z1
+	VMULPD  Z17, Z5, Z5
+	VMULPD  Z17, Z9, Z9
+	VMULPD  Z17, Z13, Z13
+	VMULPD  Z18, Z2, Z2
+	VMULPD  Z18, Z6, Z6
+	VMULPD  Z18, Z10, Z10
+	VMULPD  Z18, Z14, Z14
+	VMULPD  Z19, Z3, Z3
+	VMULPD  Z19, Z7, Z7
+	VMULPD  Z19, Z11, Z11
+	VMULPD  Z19, Z15, Z15
+	ADDQ    BX, CX
+	DECQ    DX
+	JZ      done64
+	VADDPD  Z0, Z1, Z16
+	VADDPD  Z2, Z3, Z20
+	VADDPD  Z4, Z5, Z17
+	VADDPD  Z6, Z7, Z21
+	VADDPD  Z8, Z9, Z18
+	VADDPD  Z10, Z11, Z22
+	VADDPD  Z12, Z13, Z19
+	VADDPD  Z14, Z15, Z23
+	VADDPD  Z24, Z16, Z16
+	VADDPD  Z24, Z17, Z17
+	VADDPD  Z24, Z18, Z18
+	VADDPD  Z24, Z19, Z19
+	VADDPD  Z20, Z16, Z16
+	VADDPD  Z21, Z17, Z17
+	VADDPD  Z22, Z18, Z18
+	VADDPD  Z23, Z19, Z19
+	VMOVUPD Z16, (CX)
+	VDIVPD  Z16, Z25, Z16
+	VMOVUPD Z17, 128(CX)
+	VDIVPD  Z17, Z25, Z17
+	VMOVUPD Z18, 256(CX)
+	VDIVPD  Z18, Z25, Z18
+	VMOVUPD Z19, 384(CX)
+	VDIVPD  Z19, Z25, Z19
+	VMULPD  Z16, Z0, Z0
+	VMULPD  Z16, Z1, Z1
+	VMULPD  Z16, Z2, Z2
+	VMULPD  Z16, Z3, Z3
+	VMULPD  Z17, Z4, Z4
+	VMULPD  Z17, Z5, Z5
+	VMULPD  Z17, Z6, Z6
+	VMULPD  Z17, Z7, Z7
+	VMULPD  Z18, Z8, Z8
+	VMULPD  Z18, Z9, Z9
+	VMULPD  Z18, Z10, Z10
+	VMULPD  Z18, Z11, Z11
+	VMULPD  Z19, Z12, Z12
+	VMULPD  Z19, Z13, Z13
+	VMULPD  Z19, Z14, Z14
+	VMULPD  Z19, Z15, Z15
+	ADDQ    BX, CX
+	DECQ    DX
+	JNZ     columns64
+
+done64:
+	VMOVUPD Z0, (AX)
+	VMOVUPD Z1, 128(AX)
+	VMOVUPD Z2, 256(AX)
+	VMOVUPD Z3, 384(AX)
+	VMOVUPD Z4, 512(AX)
+	VMOVUPD Z5, 640(AX)
+	VMOVUPD Z6, 768(AX)
+	VMOVUPD Z7, 896(AX)
+	VMOVUPD Z8, 1024(AX)
+	VMOVUPD Z9, 1152(AX)
+	VMOVUPD Z10, 1280(AX)
+	VMOVUPD Z11, 1408(AX)
+	VMOVUPD Z12, 1536(AX)
+	VMOVUPD Z13, 1664(AX)
+	VMOVUPD Z14, 1792(AX)
+	VMOVUPD Z15, 1920(AX)
+	VZEROUPPER
+	RET
+
+// func reverse4F64AVX512(g []float64, y []float64, sums []float64, steps int)
+// Requires: AVX, AVX512F
+TEXT ·reverse4F64AVX512(SB), NOSPLIT, $0-80
+	MOVQ    g_base+0(FP), AX
+	MOVQ    y_base+24(FP), CX
+	MOVQ    sums_base+48(FP), DX
+	MOVQ    steps+72(FP), BX
+	LEAQ    -1(BX), SI
+	IMUL3Q  $0x00000200, SI, SI
+	ADDQ    SI, DX
+	VMOVUPD (AX), Z0
+	VMOVUPD 128(AX), Z1
+	VMOVUPD 256(AX), Z2
+	VMOVUPD 384(AX), Z3
+	VMOVUPD 512(AX), Z4
+	VMOVUPD 640(AX), Z5
+	VMOVUPD 768(AX), Z6
+	VMOVUPD 896(AX), Z7
+	VMOVUPD 1024(AX), Z8
+	VMOVUPD 1152(AX), Z9
+	VMOVUPD 1280(AX), Z10
+	VMOVUPD 1408(AX), Z11
+	VMOVUPD 1536(AX), Z12
+	VMOVUPD 1664(AX), Z13
+	VMOVUPD 1792(AX), Z14
+	VMOVUPD 1920(AX), Z15
+	TESTB   $0x01, BL
+	JNZ     columns0
+
+rows0:
+	VADDPD       Z0, Z1, Z16
+	VADDPD       Z2, Z3, Z20
+	VADDPD       Z4, Z5, Z17
+	VADDPD       Z6, Z7, Z21
+	VADDPD       Z8, Z9, Z18
+	VADDPD       Z10, Z11, Z22
+	VADDPD       Z12, Z13, Z19
+	VADDPD       Z14, Z15, Z23
+	VADDPD       Z20, Z16, Z16
+	VMOVUPD      (DX), Z20
+	VADDPD       Z21, Z17, Z17
+	VMOVUPD      128(DX), Z21
+	VADDPD       Z22, Z18, Z18
+	VMOVUPD      256(DX), Z22
+	VADDPD       Z23, Z19, Z19
+	VMOVUPD      384(DX), Z23
+	VMOVUPD      (CX), Z24
+	VFNMADD231PD Z24, Z16, Z0
+	VMULPD       Z24, Z20, Z24
+	VMOVUPD      Z24, (CX)
+	VMOVUPD      128(CX), Z25
+	VFNMADD231PD Z25, Z16, Z1
+	VMULPD       Z25, Z20, Z25
+	VMOVUPD      Z25, 128(CX)
+	VMOVUPD      256(CX), Z26
+	VFNMADD231PD Z26, Z16, Z2
+	VMULPD       Z26, Z20, Z26
+	VMOVUPD      Z26, 256(CX)
+	VMOVUPD      384(CX), Z27
+	VFNMADD231PD Z27, Z16, Z3
+	VMULPD       Z27, Z20, Z27
+	VMOVUPD      Z27, 384(CX)
+	VMOVUPD      512(CX), Z28
+	VFNMADD231PD Z28, Z17, Z4
+	VMULPD       Z28, Z21, Z28
+	VMOVUPD      Z28, 512(CX)
+	VMOVUPD      640(CX), Z29
+	VFNMADD231PD Z29, Z17, Z5
+	VMULPD       Z29, Z21, Z29
+	VMOVUPD      Z29, 640(CX)
+	VMOVUPD      768(CX), Z30
+	VFNMADD231PD Z30, Z17, Z6
+	VMULPD       Z30, Z21, Z30
+	VMOVUPD      Z30, 768(CX)
+	VMOVUPD      896(CX), Z31
+	VFNMADD231PD Z31, Z17, Z7
+	VMULPD       Z31, Z21, Z31
+	VMOVUPD      Z31, 896(CX)
+	VMOVUPD      1024(CX), Z24
+	VFNMADD231PD Z24, Z18, Z8
+	VMULPD       Z24, Z22, Z24
+	VMOVUPD      Z24, 1024(CX)
+	VMOVUPD      1152(CX), Z25
+	VFNMADD231PD Z25, Z18, Z9
+	VMULPD       Z25, Z22, Z25
+	VMOVUPD      Z25, 1152(CX)
+	VMOVUPD      1280(CX), Z26
+	VFNMADD231PD Z26, Z18, Z10
+	VMULPD       Z26, Z22, Z26
+	VMOVUPD      Z26, 1280(CX)
+	VMOVUPD      1408(CX), Z27
+	VFNMADD231PD Z27, Z18, Z11
+	VMULPD       Z27, Z22, Z27
+	VMOVUPD      Z27, 1408(CX)
+	VMOVUPD      1536(CX), Z28
+	VFNMADD231PD Z28, Z19, Z12
+	VMULPD       Z28, Z23, Z28
+	VMOVUPD      Z28, 1536(CX)
+	VMOVUPD      1664(CX), Z29
+	VFNMADD231PD Z29, Z19, Z13
+	VMULPD       Z29, Z23, Z29
+	VMOVUPD      Z29, 1664(CX)
+	VMOVUPD      1792(CX), Z30
+	VFNMADD231PD Z30, Z19, Z14
+	VMULPD       Z30, Z23, Z30
+	VMOVUPD      Z30, 1792(CX)
+	VMOVUPD      1920(CX), Z31
+	VFNMADD231PD Z31, Z19, Z15
+	VMULPD       Z31, Z23, Z31
+	VMOVUPD      Z31, 1920(CX)
+	SUBQ         $0x00000200, DX
+	DECQ         BX
+
+columns0:
+	VADDPD       Z0, Z4, Z16
+	VADDPD       Z8, Z12, Z20
+	VADDPD       Z1, Z5, Z17
+	VADDPD       Z9, Z13, Z21
+	VADDPD       Z2, Z6, Z18
+	VADDPD       Z10, Z14, Z22
+	VADDPD       Z3, Z7, Z19
+	VADDPD       Z11, Z15, Z23
+	VADDPD       Z20, Z16, Z16
+	VMOVUPD      (DX), Z20
+	VADDPD       Z21, Z17, Z17
+	VMOVUPD      128(DX), Z21
+	VADDPD       Z22, Z18, Z18
+	VMOVUPD      256(DX), Z22
+	VADDPD       Z23, Z19, Z19
+	VMOVUPD      384(DX), Z23
+	VMOVUPD      (CX), Z24
+	VFNMADD231PD Z24, Z16, Z0
+	VMULPD       Z24, Z20, Z24
+	VMOVUPD      Z24, (CX)
+	VMOVUPD      128(CX), Z25
+	VFNMADD231PD Z25, Z17, Z1
+	VMULPD       Z25, Z21, Z25
+	VMOVUPD      Z25, 128(CX)
+	VMOVUPD      256(CX), Z26
+	VFNMADD231PD Z26, Z18, Z2
+	VMULPD       Z26, Z22, Z26
+	VMOVUPD      Z26, 256(CX)
+	VMOVUPD      384(CX), Z27
+	VFNMADD231PD Z27, Z19, Z3
+	VMULPD       Z27, Z23, Z27
+	VMOVUPD      Z27, 384(CX)
+	VMOVUPD      512(CX), Z28
+	VFNMADD231PD Z28, Z16, Z4
+	VMULPD       Z28, Z20, Z28
+	VMOVUPD      Z28, 512(CX)
+	VMOVUPD      640(CX), Z29
+	VFNMADD231PD Z29, Z17, Z5
+	VMULPD       Z29, Z21, Z29
+	VMOVUPD      Z29, 640(CX)
+	VMOVUPD      768(CX), Z30
+	VFNMADD231PD Z30, Z18, Z6
+	VMULPD       Z30, Z22, Z30
+	VMOVUPD      Z30, 768(CX)
+	VMOVUPD      896(CX), Z31
+	VFNMADD231PD Z31, Z19, Z7
+	VMULPD       Z31, Z23, Z31
+	VMOVUPD      Z31, 896(CX)
+	VMOVUPD      1024(CX), Z24
+	VFNMADD231PD Z24, Z16, Z8
+	VMULPD       Z24, Z20, Z24
+	VMOVUPD      Z24, 1024(CX)
+	VMOVUPD      1152(CX), Z25
+	VFNMADD231PD Z25, Z17, Z9
+	VMULPD       Z25, Z21, Z25
+	VMOVUPD      Z25, 1152(CX)
+	VMOVUPD      1280(CX), Z26
+	VFNMADD231PD Z26, Z18, Z10
+	VMULPD       Z26, Z22, Z26
+	VMOVUPD      Z26, 1280(CX)
+	VMOVUPD      1408(CX), Z27
+	VFNMADD231PD Z27, Z19, Z11
+	VMULPD       Z27, Z23, Z27
+	VMOVUPD      Z27, 1408(CX)
+	VMOVUPD      1536(CX), Z28
+	VFNMADD231PD Z28, Z16, Z12
+	VMULPD       Z28, Z20, Z28
+	VMOVUPD      Z28, 1536(CX)
+	VMOVUPD      1664(CX), Z29
+	VFNMADD231PD Z29, Z17, Z13
+	VMULPD       Z29, Z21, Z29
+	VMOVUPD      Z29, 1664(CX)
+	VMOVUPD      1792(CX), Z30
+	VFNMADD231PD Z30, Z18, Z14
+	VMULPD       Z30, Z22, Z30
+	VMOVUPD      Z30, 1792(CX)
+	VMOVUPD      1920(CX), Z31
+	VFNMADD231PD Z31, Z19, Z15
+	VMULPD       Z31, Z23, Z31
+	VMOVUPD      Z31, 1920(CX)
+	SUBQ         $0x00000200, DX
+	DECQ         BX
+	JNZ          rows0
+	VMOVUPD      Z0, (AX)
+	VMOVUPD      Z1, 128(AX)
+	VMOVUPD      Z2, 256(AX)
+	VMOVUPD      Z3, 384(AX)
+	VMOVUPD      Z4, 512(AX)
+	VMOVUPD      Z5, 640(AX)
+	VMOVUPD      Z6, 768(AX)
+	VMOVUPD      Z7, 896(AX)
+	VMOVUPD      Z8, 1024(AX)
+	VMOVUPD      Z9, 1152(AX)
+	VMOVUPD      Z10, 1280(AX)
+	VMOVUPD      Z11, 1408(AX)
+	VMOVUPD      Z12, 1536(AX)
+	VMOVUPD      Z13, 1664(AX)
+	VMOVUPD      Z14, 1792(AX)
+	VMOVUPD      Z15, 1920(AX)
+	MOVQ         g_base+0(FP), AX
+	ADDQ         $0x00000040, AX
+	MOVQ         y_base+24(FP), CX
+	ADDQ         $0x00000040, CX
+	MOVQ         sums_base+48(FP), DX
+	ADDQ         $0x00000040, DX
+	MOVQ         steps+72(FP), BX
+	LEAQ         -1(BX), SI
+	IMUL3Q       $0x00000200, SI, SI
+	ADDQ         SI, DX
+	VMOVUPD      (AX), Z0
+	VMOVUPD      128(AX), Z1
+	VMOVUPD      256(AX), Z2
+	VMOVUPD      384(AX), Z3
+	VMOVUPD      512(AX), Z4
+	VMOVUPD      640(AX), Z5
+	VMOVUPD      768(AX), Z6
+	VMOVUPD      896(AX), Z7
+	VMOVUPD      1024(AX), Z8
+	VMOVUPD      1152(AX), Z9
+	VMOVUPD      1280(AX), Z10
+	VMOVUPD      1408(AX), Z11
+	VMOVUPD      1536(AX), Z12
+	VMOVUPD      1664(AX), Z13
+	VMOVUPD      1792(AX), Z14
+	VMOVUPD      1920(AX), Z15
+	TESTB        $0x01, BL
+	JNZ          columns64
+
+rows64:
+	VADDPD       Z0, Z1, Z16
+	VADDPD       Z2, Z3, Z20
+	VADDPD       Z4, Z5, Z17
+	VADDPD       Z6, Z7, Z21
+	VADDPD       Z8, Z9, Z18
+	VADDPD       Z10, Z11, Z22
+	VADDPD       Z12, Z13, Z19
+	VADDPD       Z14, Z15, Z23
+	VADDPD       Z20, Z16, Z16
+	VMOVUPD      (DX), Z20
+	VADDPD       Z21, Z17, Z17
+	VMOVUPD      128(DX), Z21
+	VADDPD       Z22, Z18, Z18
+	VMOVUPD      256(DX), Z22
+	VADDPD       Z23, Z19, Z19
+	VMOVUPD      384(DX), Z23
+	VMOVUPD      (CX), Z24
+	VFNMADD231PD Z24, Z16, Z0
+	VMULPD       Z24, Z20, Z24
+	VMOVUPD      Z24, (CX)
+	VMOVUPD      128(CX), Z25
+	VFNMADD231PD Z25, Z16, Z1
+	VMULPD       Z25, Z20, Z25
+	VMOVUPD      Z25, 128(CX)
+	VMOVUPD      256(CX), Z26
+	VFNMADD231PD Z26, Z16, Z2
+	VMULPD       Z26, Z20, Z26
+	VMOVUPD      Z26, 256(CX)
+	VMOVUPD      384(CX), Z27
+	VFNMADD231PD Z27, Z16, Z3
+	VMULPD       Z27, Z20, Z27
+	VMOVUPD      Z27, 384(CX)
+	VMOVUPD      512(CX), Z28
+	VFNMADD231PD Z28, Z17, Z4
+	VMULPD       Z28, Z21, Z28
+	VMOVUPD      Z28, 512(CX)
+	VMOVUPD      640(CX), Z29
+	VFNMADD231PD Z29, Z17, Z5
+	VMULPD       Z29, Z21, Z29
+	VMOVUPD      Z29, 640(CX)
+	VMOVUPD      768(CX), Z30
+	VFNMADD231PD Z30, Z17, Z6
+	VMULPD       Z30, Z21, Z30
+	VMOVUPD      Z30, 768(CX)
+	VMOVUPD      896(CX), Z31
+	VFNMADD231PD Z31, Z17, Z7
+	VMULPD       Z31, Z21, Z31
+	VMOVUPD      Z31, 896(CX)
+	VMOVUPD      1024(CX), Z24
+	VFNMADD231PD Z24, Z18, Z8
+	VMULPD       Z24, Z22, Z24
+	VMOVUPD      Z24, 1024(CX)
+	VMOVUPD      1152(CX), Z25
+	VFNMADD231PD Z25, Z18, Z9
+	VMULPD       Z25, Z22, Z25
+	VMOVUPD      Z25, 1152(CX)
+	VMOVUPD      1280(CX), Z26
+	VFNMADD231PD Z26, Z18, Z10
+	VMULPD       Z26, Z22, Z26
+	VMOVUPD      Z26, 1280(CX)
+	VMOVUPD      1408(CX), Z27
+	VFNMADD231PD Z27, Z18, Z11
+	VMULPD       Z27, Z22, Z27
+	VMOVUPD      Z27, 1408(CX)
+	VMOVUPD      1536(CX), Z28
+	VFNMADD231PD Z28, Z19, Z12
+	VMULPD       Z28, Z23, Z28
+	VMOVUPD      Z28, 1536(CX)
+	VMOVUPD      1664(CX), Z29
+	VFNMADD231PD Z29, Z19, Z13
+	VMULPD       Z29, Z23, Z29
+	VMOVUPD      Z29, 1664(CX)
+	VMOVUPD      1792(CX), Z30
+	VFNMADD231PD Z30, Z19, Z14
+	VMULPD       Z30, Z23, Z30
+	VMOVUPD      Z30, 1792(CX)
+	VMOVUPD      1920(CX), Z31
+	VFNMADD231PD Z31, Z19, Z15
+	VMULPD       Z31, Z23, Z31
+	VMOVUPD      Z31, 1920(CX)
+	SUBQ         $0x00000200, DX
+	DECQ         BX
+
+columns64:
+	VADDPD       Z0, Z4, Z16
+	VADDPD       Z8, Z12, Z20
+	VADDPD       Z1, Z5, Z17
+	VADDPD       Z9, Z13, Z21
+	VADDPD       Z2, Z6, Z18
+	VADDPD       Z10, Z14, Z22
+	VADDPD       Z3, Z7, Z19
+	VADDPD       Z11, Z15, Z23
+	VADDPD       Z20, Z16, Z16
+	VMOVUPD      (DX), Z20
+	VADDPD       Z21, Z17, Z17
+	VMOVUPD      128(DX), Z21
+	VADDPD       Z22, Z18, Z18
+	VMOVUPD      256(DX), Z22
+	VADDPD       Z23, Z19, Z19
+	VMOVUPD      384(DX), Z23
+	VMOVUPD      (CX), Z24
+	VFNMADD231PD Z24, Z16, Z0
+	VMULPD       Z24, Z20, Z24
+	VMOVUPD      Z24, (CX)
+	VMOVUPD      128(CX), Z25
+	VFNMADD231PD Z25, Z17, Z1
+	VMULPD       Z25, Z21, Z25
+	VMOVUPD      Z25, 128(CX)
+	VMOVUPD      256(CX), Z26
+	VFNMADD231PD Z26, Z18, Z2
+	VMULPD       Z26, Z22, Z26
+	VMOVUPD      Z26, 256(CX)
+	VMOVUPD      384(CX), Z27
+	VFNMADD231PD Z27, Z19, Z3
+	VMULPD       Z27, Z23, Z27
+	VMOVUPD      Z27, 384(CX)
+	VMOVUPD      512(CX), Z28
+	VFNMADD231PD Z28, Z16, Z4
+	VMULPD       Z28, Z20, Z28
+	VMOVUPD      Z28, 512(CX)
+	VMOVUPD      640(CX), Z29
+	VFNMADD231PD Z29, Z17, Z5
+	VMULPD       Z29, Z21, Z29
+	VMOVUPD      Z29, 640(CX)
+	VMOVUPD      768(CX), Z30
+	VFNMADD231PD Z30, Z18, Z6
+	VMULPD       Z30, Z22, Z30
+	VMOVUPD      Z30, 768(CX)
+	VMOVUPD      896(CX), Z31
+	VFNMADD231PD Z31, Z19, Z7
+	VMULPD       Z31, Z23, Z31
+	VMOVUPD      Z31, 896(CX)
+	VMOVUPD      1024(CX), Z24
+	VFNMADD231PD Z24, Z16, Z8
+	VMULPD       Z24, Z20, Z24
+	VMOVUPD      Z24, 1024(CX)
+	VMOVUPD      1152(CX), Z25
+	VFNMADD231PD Z25, Z17, Z9
+	VMULPD       Z25, Z21, Z25
+	VMOVUPD      Z25, 1152(CX)
+	VMOVUPD      1280(CX), Z26
+	VFNMADD231PD Z26, Z18, Z10
+	VMULPD       Z26, Z22, Z26
+	VMOVUPD      Z26, 1280(CX)
+	VMOVUPD      1408(CX), Z27
+	VFNMADD231PD Z27, Z19, Z11
+	VMULPD       Z27, Z23, Z27
+	VMOVUPD      Z27, 1408(CX)
+	VMOVUPD      1536(CX), Z28
+	VFNMADD231PD Z28, Z16, Z12
+	VMULPD       Z28, Z20, Z28
+	VMOVUPD      Z28, 1536(CX)
+	VMOVUPD      1664(CX), Z29
+	VFNMADD231PD Z29, Z17, Z13
+	VMULPD       Z29, Z21, Z29
+	VMOVUPD      Z29, 1664(CX)
+	VMOVUPD      1792(CX), Z30
+	VFNMADD231PD Z30, Z18, Z14
+	VMULPD       Z30, Z22, Z30
+	VMOVUPD      Z30, 1792(CX)
+	VMOVUPD      1920(CX), Z31
+	VFNMADD231PD Z31, Z19, Z15
+	VMULPD       Z31, Z23, Z31
+	VMOVUPD      Z31, 1920(CX)
+	SUBQ         $0x00000200, DX
+	DECQ         BX
+	JNZ          rows64
+	VMOVUPD      Z0, (AX)
+	VMOVUPD      Z1, 128(AX)
+	VMOVUPD      Z2, 256(AX)
+	VMOVUPD      Z3, 384(AX)
+	VMOVUPD      Z4, 512(AX)
+	VMOVUPD      Z5, 640(AX)
+	VMOVUPD      Z6, 768(AX)
+	VMOVUPD      Z7, 896(AX)
+	VMOVUPD      Z8, 1024(AX)
+	VMOVUPD      Z9, 1152(AX)
+	VMOVUPD      Z10, 1280(AX)
+	VMOVUPD      Z11, 1408(AX)
+	VMOVUPD      Z12, 1536(AX)
+	VMOVUPD      Z13, 1664(AX)
+	VMOVUPD      Z14, 1792(AX)
+	VMOVUPD      Z15, 1920(AX)
 	VZEROUPPER
 	RET

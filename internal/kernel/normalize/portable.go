@@ -23,19 +23,14 @@ type kernels[T dtype.Float] struct {
 	reverse4 func(g, y, sums []T, steps int)
 }
 
-var (
-	portable32 = portable[float32]()
-	portable64 = portable[float64]()
-)
-
 func portable[T dtype.Float]() kernels[T] {
 	return kernels[T]{shift: shift[T], floor: floor[T], step: step[T], reverse: reverse[T], ratio: ratio[T], balance: balance[T]}
 }
 
 func active[T dtype.Float]() *kernels[T] {
-	var k any = &portable64
+	var k any = &double[tier.Active]
 	if unsafe.Sizeof(T(0)) == 4 {
-		k = float32Kernels(tier.Active)
+		k = &single[tier.Active]
 	}
 	return k.(*kernels[T])
 }

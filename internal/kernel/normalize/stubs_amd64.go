@@ -2,7 +2,7 @@
 
 package normalize
 
-// shiftAVX2 equals, in every lane,
+// shiftF32AVX2 equals, in every lane,
 //
 //	for i := range n {
 //		top := the maximum of a's line i
@@ -12,9 +12,9 @@ package normalize
 // The maximum of a line with a NaN may be any number.
 //
 //go:noescape
-func shiftAVX2(p []float32, a []float32, n int, line int, along int)
+func shiftF32AVX2(p []float32, a []float32, n int, line int, along int)
 
-// floorAVX2 equals
+// floorF32AVX2 equals
 //
 //	for i := range p {
 //		p[i] += eps
@@ -24,9 +24,9 @@ func shiftAVX2(p []float32, a []float32, n int, line int, along int)
 //	}
 //
 //go:noescape
-func floorAVX2(p []float32, eps float32, tiny float32) (low uint16)
+func floorF32AVX2(p []float32, eps float32, tiny float32) (low uint16)
 
-// stepAVX2 equals, in every lane,
+// stepF32AVX2 equals, in every lane,
 //
 //	for i := range n {
 //		sum := eps
@@ -40,9 +40,9 @@ func floorAVX2(p []float32, eps float32, tiny float32) (low uint16)
 //	}
 //
 //go:noescape
-func stepAVX2(p []float32, sums []float32, n int, line int, along int, eps float32)
+func stepF32AVX2(p []float32, sums []float32, n int, line int, along int, eps float32)
 
-// reverseAVX2 equals, in every lane,
+// reverseF32AVX2 equals, in every lane,
 //
 //	for i := range n {
 //		sum := 0
@@ -56,18 +56,18 @@ func stepAVX2(p []float32, sums []float32, n int, line int, along int, eps float
 //	}
 //
 //go:noescape
-func reverseAVX2(g []float32, y []float32, sums []float32, n int, line int, along int)
+func reverseF32AVX2(g []float32, y []float32, sums []float32, n int, line int, along int)
 
-// ratioAVX2 equals
+// ratioF32AVX2 equals
 //
 //	for i := range g {
 //		g[i] *= soft[i] / (soft[i] + eps)
 //	}
 //
 //go:noescape
-func ratioAVX2(g []float32, soft []float32, eps float32)
+func ratioF32AVX2(g []float32, soft []float32, eps float32)
 
-// balanceAVX2 equals, in every lane,
+// balanceF32AVX2 equals, in every lane,
 //
 //	for i := range n {
 //		top := the first j of the maximum of a[i*line+j*along]
@@ -77,9 +77,9 @@ func ratioAVX2(g []float32, soft []float32, eps float32)
 // The maximum of a line with a NaN may be any number.
 //
 //go:noescape
-func balanceAVX2(g []float32, a []float32, n int, line int, along int)
+func balanceF32AVX2(g []float32, a []float32, n int, line int, along int)
 
-// shiftAVX512 equals, in every lane,
+// shiftF32AVX512 equals, in every lane,
 //
 //	for i := range n {
 //		top := the maximum of a's line i
@@ -89,9 +89,9 @@ func balanceAVX2(g []float32, a []float32, n int, line int, along int)
 // The maximum of a line with a NaN may be any number.
 //
 //go:noescape
-func shiftAVX512(p []float32, a []float32, n int, line int, along int)
+func shiftF32AVX512(p []float32, a []float32, n int, line int, along int)
 
-// floorAVX512 equals
+// floorF32AVX512 equals
 //
 //	for i := range p {
 //		p[i] += eps
@@ -101,9 +101,9 @@ func shiftAVX512(p []float32, a []float32, n int, line int, along int)
 //	}
 //
 //go:noescape
-func floorAVX512(p []float32, eps float32, tiny float32) (low uint16)
+func floorF32AVX512(p []float32, eps float32, tiny float32) (low uint16)
 
-// stepAVX512 equals, in every lane,
+// stepF32AVX512 equals, in every lane,
 //
 //	for i := range n {
 //		sum := eps
@@ -117,9 +117,9 @@ func floorAVX512(p []float32, eps float32, tiny float32) (low uint16)
 //	}
 //
 //go:noescape
-func stepAVX512(p []float32, sums []float32, n int, line int, along int, eps float32)
+func stepF32AVX512(p []float32, sums []float32, n int, line int, along int, eps float32)
 
-// reverseAVX512 equals, in every lane,
+// reverseF32AVX512 equals, in every lane,
 //
 //	for i := range n {
 //		sum := 0
@@ -133,18 +133,18 @@ func stepAVX512(p []float32, sums []float32, n int, line int, along int, eps flo
 //	}
 //
 //go:noescape
-func reverseAVX512(g []float32, y []float32, sums []float32, n int, line int, along int)
+func reverseF32AVX512(g []float32, y []float32, sums []float32, n int, line int, along int)
 
-// ratioAVX512 equals
+// ratioF32AVX512 equals
 //
 //	for i := range g {
 //		g[i] *= soft[i] / (soft[i] + eps)
 //	}
 //
 //go:noescape
-func ratioAVX512(g []float32, soft []float32, eps float32)
+func ratioF32AVX512(g []float32, soft []float32, eps float32)
 
-// balanceAVX512 equals, in every lane,
+// balanceF32AVX512 equals, in every lane,
 //
 //	for i := range n {
 //		top := the first j of the maximum of a[i*line+j*along]
@@ -154,9 +154,9 @@ func ratioAVX512(g []float32, soft []float32, eps float32)
 // The maximum of a line with a NaN may be any number.
 //
 //go:noescape
-func balanceAVX512(g []float32, a []float32, n int, line int, along int)
+func balanceF32AVX512(g []float32, a []float32, n int, line int, along int)
 
-// steps4AVX512 equals
+// steps4F32AVX512 equals
 //
 //	for s := range steps {
 //		line, along := 1, 4 if s is even, else 4, 1
@@ -166,9 +166,9 @@ func balanceAVX512(g []float32, a []float32, n int, line int, along int)
 // where steps is 1 or more, with the matrix in registers.
 //
 //go:noescape
-func steps4AVX512(p []float32, sums []float32, steps int, advance int, eps float32)
+func steps4F32AVX512(p []float32, sums []float32, steps int, advance int, eps float32)
 
-// reverse4AVX512 equals
+// reverse4F32AVX512 equals
 //
 //	for s := steps - 1; s >= 0; s-- {
 //		line, along := 1, 4 if s is even, else 4, 1
@@ -178,4 +178,182 @@ func steps4AVX512(p []float32, sums []float32, steps int, advance int, eps float
 // where steps is 1 or more, with g in registers.
 //
 //go:noescape
-func reverse4AVX512(g []float32, y []float32, sums []float32, steps int)
+func reverse4F32AVX512(g []float32, y []float32, sums []float32, steps int)
+
+// shiftF64AVX2 equals, in every lane,
+//
+//	for i := range n {
+//		top := the maximum of a's line i
+//		p[i*line+j*along] = a[i*line+j*along] - top, for j < n
+//	}
+//
+// The maximum of a line with a NaN may be any number.
+//
+//go:noescape
+func shiftF64AVX2(p []float64, a []float64, n int, line int, along int)
+
+// floorF64AVX2 equals
+//
+//	for i := range p {
+//		p[i] += eps
+//		if !(p[i] >= tiny) {
+//			low |= 1 << (i % 16)
+//		}
+//	}
+//
+//go:noescape
+func floorF64AVX2(p []float64, eps float64, tiny float64) (low uint16)
+
+// stepF64AVX2 equals, in every lane,
+//
+//	for i := range n {
+//		sum := eps
+//		for j := range n {
+//			sum += p[i*line+j*along]
+//		}
+//		sums[i] = sum
+//		for j := range n {
+//			p[i*line+j*along] *= 1 / sum
+//		}
+//	}
+//
+//go:noescape
+func stepF64AVX2(p []float64, sums []float64, n int, line int, along int, eps float64)
+
+// reverseF64AVX2 equals, in every lane,
+//
+//	for i := range n {
+//		sum := 0
+//		for j := range n {
+//			sum += g[i*line+j*along]
+//		}
+//		for j := range n {
+//			g[i*line+j*along] -= y[i*line+j*along] * sum
+//			y[i*line+j*along] *= sums[i]
+//		}
+//	}
+//
+//go:noescape
+func reverseF64AVX2(g []float64, y []float64, sums []float64, n int, line int, along int)
+
+// ratioF64AVX2 equals
+//
+//	for i := range g {
+//		g[i] *= soft[i] / (soft[i] + eps)
+//	}
+//
+//go:noescape
+func ratioF64AVX2(g []float64, soft []float64, eps float64)
+
+// balanceF64AVX2 equals, in every lane,
+//
+//	for i := range n {
+//		top := the first j of the maximum of a[i*line+j*along]
+//		g[i*line+top*along] = -(the sum of g[i*line+j*along], j != top)
+//	}
+//
+// The maximum of a line with a NaN may be any number.
+//
+//go:noescape
+func balanceF64AVX2(g []float64, a []float64, n int, line int, along int)
+
+// shiftF64AVX512 equals, in every lane,
+//
+//	for i := range n {
+//		top := the maximum of a's line i
+//		p[i*line+j*along] = a[i*line+j*along] - top, for j < n
+//	}
+//
+// The maximum of a line with a NaN may be any number.
+//
+//go:noescape
+func shiftF64AVX512(p []float64, a []float64, n int, line int, along int)
+
+// floorF64AVX512 equals
+//
+//	for i := range p {
+//		p[i] += eps
+//		if !(p[i] >= tiny) {
+//			low |= 1 << (i % 16)
+//		}
+//	}
+//
+//go:noescape
+func floorF64AVX512(p []float64, eps float64, tiny float64) (low uint16)
+
+// stepF64AVX512 equals, in every lane,
+//
+//	for i := range n {
+//		sum := eps
+//		for j := range n {
+//			sum += p[i*line+j*along]
+//		}
+//		sums[i] = sum
+//		for j := range n {
+//			p[i*line+j*along] *= 1 / sum
+//		}
+//	}
+//
+//go:noescape
+func stepF64AVX512(p []float64, sums []float64, n int, line int, along int, eps float64)
+
+// reverseF64AVX512 equals, in every lane,
+//
+//	for i := range n {
+//		sum := 0
+//		for j := range n {
+//			sum += g[i*line+j*along]
+//		}
+//		for j := range n {
+//			g[i*line+j*along] -= y[i*line+j*along] * sum
+//			y[i*line+j*along] *= sums[i]
+//		}
+//	}
+//
+//go:noescape
+func reverseF64AVX512(g []float64, y []float64, sums []float64, n int, line int, along int)
+
+// ratioF64AVX512 equals
+//
+//	for i := range g {
+//		g[i] *= soft[i] / (soft[i] + eps)
+//	}
+//
+//go:noescape
+func ratioF64AVX512(g []float64, soft []float64, eps float64)
+
+// balanceF64AVX512 equals, in every lane,
+//
+//	for i := range n {
+//		top := the first j of the maximum of a[i*line+j*along]
+//		g[i*line+top*along] = -(the sum of g[i*line+j*along], j != top)
+//	}
+//
+// The maximum of a line with a NaN may be any number.
+//
+//go:noescape
+func balanceF64AVX512(g []float64, a []float64, n int, line int, along int)
+
+// steps4F64AVX512 equals
+//
+//	for s := range steps {
+//		line, along := 1, 4 if s is even, else 4, 1
+//		step(p, sums[s*advance:], 4, line, along, eps)
+//	}
+//
+// where steps is 1 or more, with the matrix in registers.
+//
+//go:noescape
+func steps4F64AVX512(p []float64, sums []float64, steps int, advance int, eps float64)
+
+// reverse4F64AVX512 equals
+//
+//	for s := steps - 1; s >= 0; s-- {
+//		line, along := 1, 4 if s is even, else 4, 1
+//		reverse(g, y, sums[s*4*16:], 4, line, along)
+//	}
+//
+// where steps is 1 or more, with g in registers.
+//
+//go:noescape
+func reverse4F64AVX512(g []float64, y []float64, sums []float64, steps int)
