@@ -1,6 +1,7 @@
 package op_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -33,7 +34,7 @@ func BenchmarkCoeffs(b *testing.B) {
 			}
 			return allUsed.nodes(c)
 		}, in)
-		benchmarkTape(b, p.Loss, p.Inputs)
+		benchmarkTape(b, p.Loss, p.Inputs, nil)
 	})
 	b.Run("slices", func(b *testing.B) {
 		ci := coeffs.Inputs[float32, float32, float32]{X: data[float32](in[0].dense()), Phi: data[float32](in[1].dense()), B: data[float32](in[2].dense()), Alpha: data[float32](in[3].dense())}
@@ -47,35 +48,53 @@ func BenchmarkCoeffs(b *testing.B) {
 	})
 }
 
-// BenchmarkLayer is forward and backward of one layer around the identity.
-func BenchmarkLayer(b *testing.B) {
-	const tokens, n, channels = 512, 4, 256
+// BenchmarkLayers is forward and backward of four layers around the identity.
+func BenchmarkLayers(b *testing.B) {
+	const tokens, n, channels, layers = 512, 4, 256, 4
 	cfg := mhc.Liger.Config(n)
 	m := cfg.Width()
 	for _, storage := range []tensor.Dtype{tensor.Float32, op.BFloat16} {
-		b.Run(storage.String(), func(b *testing.B) {
-			rng := randoms(12)
-			p := programOf(b, func(in gorgonia.Nodes) (gorgonia.Nodes, error) {
-				return one(layer(in[0], in[1:], cfg, func(h *gorgonia.Node) (*gorgonia.Node, error) { return h, nil }))
-			}, []operand{
-				random(rng, "x", storage, tokens, n, channels),
-				random(rng, "phi", tensor.Float32, n*channels, m),
-				random(rng, "b", tensor.Float32, m),
-				random(rng, "alpha", tensor.Float32, 3),
+		for _, arena := range []*op.Arena{nil, op.NewArena()} {
+			b.Run(fmt.Sprintf("%s/arena=%t", storage.Name(), arena != nil), func(b *testing.B) {
+				rng := randoms(12)
+				in := []operand{random(rng, "x", storage, tokens, n, channels)}
+				for l := range layers {
+					in = append(in,
+						random(rng, fmt.Sprint("phi", l), tensor.Float32, n*channels, m),
+						random(rng, fmt.Sprint("b", l), tensor.Float32, m),
+						random(rng, fmt.Sprint("alpha", l), tensor.Float32, 3))
+				}
+				p := programOf(b, func(in gorgonia.Nodes) (gorgonia.Nodes, error) {
+					x := in[0]
+					for l := range layers {
+						var err error
+						if x, err = layer(x, in[1+3*l:], cfg, func(h *gorgonia.Node) (*gorgonia.Node, error) { return h, nil }); err != nil {
+							return nil, err
+						}
+					}
+					return gorgonia.Nodes{x}, nil
+				}, in)
+				benchmarkTape(b, p.Loss, p.Inputs, arena)
 			})
-			benchmarkTape(b, p.Loss, p.Inputs)
-		})
+		}
 	}
 }
 
-func benchmarkTape(b *testing.B, loss *gorgonia.Node, inputs gorgonia.Nodes) {
+func benchmarkTape(b *testing.B, loss *gorgonia.Node, inputs gorgonia.Nodes, arena *op.Arena) {
 	_, err := gorgonia.Grad(loss, inputs...)
 	require.NoError(b, err)
-	vm := gorgonia.NewTapeMachine(loss.Graph())
+	var opts []gorgonia.VMOpt
+	if arena != nil {
+		opts = append(opts, gorgonia.WithEngine(arena))
+	}
+	vm := gorgonia.NewTapeMachine(loss.Graph(), opts...)
 	defer vm.Close()
 	b.ReportAllocs()
 	for b.Loop() {
 		require.NoError(b, vm.RunAll())
 		vm.Reset()
+		if arena != nil {
+			arena.Recycle()
+		}
 	}
 }

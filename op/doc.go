@@ -28,7 +28,8 @@
 //
 // The engine of the tensors is the backend: a machine made with
 // gorgonia.WithEngine(e) computes on e if it is an [Engine], and on the CPU
-// otherwise. Nothing in a graph changes.
+// otherwise. Nothing in a graph changes. On the CPU, an [Arena] saves a training
+// loop the allocation of the ops' results.
 //
 // # Gradients
 //
