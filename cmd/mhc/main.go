@@ -54,7 +54,7 @@ func run(args []string, stdout, stderr io.Writer) (status int) {
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.Vars{"devices": device.Usage, "operators": strings.Join(bench.Names(), ",")},
+		kong.Vars{"devices": strings.Join(device.Names(), ", "), "operators": strings.Join(bench.Names(), ",")},
 	)
 	if err != nil {
 		panic(err) // the commands' tags are wrong

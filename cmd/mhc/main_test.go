@@ -42,7 +42,7 @@ func TestArgumentsThatCannotBeUsed(t *testing.T) {
 		"unexpected argument frobnicate":        {"frobnicate"},
 		`expected "<path> ..."`:                 {"verify"},
 		`--vm must be one of "tape","lisp"`:     {"verify", "-vm", "both2", goldenDir},
-		`device "tpu", want cpu, cuda`:          {"verify", "-device", "tpu", goldenDir},
+		`device "tpu", want one of cpu, cuda`:          {"verify", "-device", "tpu", goldenDir},
 		"nowhere: no such file":                 {"verify", "nowhere"},
 		"no *.safetensors files in this folder": {"verify", "."},
 	} {

@@ -12,9 +12,6 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Usage is what a flag's help says of the names that Open takes.
-const Usage = "cpu, cuda, or cuda:1 for another than the first GPU"
-
 // Device is where the ops of a graph run.
 type Device struct {
 	// Name is what flags call it.
@@ -40,6 +37,9 @@ var kinds = []kind{
 	{"cuda", openCUDA, listCUDA},
 }
 
+// Names are those that Open takes, for the help of flags.
+func Names() []string { return []string{"cpu", "cuda", "cuda:INDEX"} }
+
 // Open makes a device ready: the kind's first, or with :INDEX another. The error
 // says why where there is none.
 func Open(name string) (*Device, error) {
@@ -48,7 +48,7 @@ func Open(name string) (*Device, error) {
 	if given {
 		var err error
 		if index, err = strconv.Atoi(suffix); err != nil {
-			return nil, fmt.Errorf("device %q, want %s", name, Usage)
+			return nil, unknown(name)
 		}
 	}
 	for _, k := range kinds {
@@ -61,7 +61,11 @@ func Open(name string) (*Device, error) {
 			return d, nil
 		}
 	}
-	return nil, fmt.Errorf("device %q, want %s", name, Usage)
+	return nil, unknown(name)
+}
+
+func unknown(name string) error {
+	return fmt.Errorf("device %q, want one of %s", name, strings.Join(Names(), ", "))
 }
 
 // List describes every device by name. Where a kind has none, the line says why.

@@ -47,7 +47,7 @@ func TestCUDA(t *testing.T) {
 func TestUnknownDevices(t *testing.T) {
 	for _, name := range []string{"", "tpu", "cpu:x", "tpu:0", "cuda:"} {
 		_, err := device.Open(name)
-		assert.EqualError(t, err, `device "`+name+`", want cpu, cuda, or cuda:1 for another than the first GPU`)
+		assert.EqualError(t, err, `device "`+name+`", want one of cpu, cuda, cuda:INDEX`)
 	}
 	_, err := device.Open("cpu:1")
 	assert.EqualError(t, err, "device cpu:1, want cpu")
