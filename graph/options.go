@@ -57,7 +57,8 @@ func WithAccumulation(batches int) TrainerOption {
 }
 
 // WithEngine runs the graph on a tensor engine, which takes over the operators
-// that it implements; the batches' tensors are handed to it too.
+// that it implements; the batches' tensors are handed to it too. An [op.Arena] is
+// recycled at the start of every run, so the values of a run last until the next.
 func WithEngine(e tensor.Engine) TrainerOption { return func(o *trainerOptions) { o.engine = e } }
 
 // WithMachine adds options of Gorgonia's for the machine, gorgonia.WithNaNWatch()

@@ -11,6 +11,8 @@ import (
 
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
+
+	"github.com/mhc-go/mhc/op"
 )
 
 // Batch is what a step computes with.
@@ -166,6 +168,9 @@ func (t *Trainer) compute(machine gorgonia.VM, batch Batch) (float64, error) {
 		if err := t.let(name, batch.Inputs[name]); err != nil {
 			return 0, err
 		}
+	}
+	if arena, ok := t.engine.(*op.Arena); ok {
+		arena.Recycle()
 	}
 	defer machine.Reset()
 	if err := machine.RunAll(); err != nil {

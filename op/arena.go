@@ -23,9 +23,10 @@ import (
 //	}
 //
 // Its price: Recycle ends the life of every value that ops of this package have
-// computed on the arena, so copy what is to outlive it (gorgonia.Read does). An
-// arena belongs to one machine, and to machines that run one after the other.
-// Built-in operators allocate as they always do.
+// computed on the arena, so copy what is to outlive it (gorgonia.Read does); and
+// without Recycle, nothing is ever freed. An arena belongs to one machine, or to
+// machines that run one after the other. Built-in operators allocate as they
+// always do.
 type Arena struct {
 	tensor.StdEng
 
