@@ -77,7 +77,7 @@ func backward[S, P dtype.Storage, A dtype.Float](dx []S, dphi []P, x []S, phi []
 // beside its part of x, and no more than chunkTokens.
 func chunk[A dtype.Float](l *layout[A]) (rows, chunks int) {
 	rows = l.Tokens * l.blocks() / backwardPieces
-	rows = min(max(rows, 4*backwardRows, 4*l.columns), chunkTokens)
+	rows = min(max(rows, 2*backwardRows, 4*l.columns), chunkTokens)
 	rows = roundUp(rows, backwardRows)
 	return rows, (l.Tokens + rows - 1) / rows
 }
@@ -124,7 +124,7 @@ func newUpstream[A dtype.Float](l *layout[A], mix, r, dmix []A) upstream[A] {
 func expand[A dtype.Float, S dtype.Storage](l *layout[A], dx []S, tile []A, t, rows int, b block, s int, w []A, up upstream[A]) {
 	kernel := func(dst []A, ldd, first, rows int) {
 		l.Expand(dst, ldd, tile[first*l.stride+s:], up.toY[t+first:], up.z[(t+first)*l.columns:], w[b.at+s:],
-			l.stride, l.columns, rows)
+			l.stride, l.columns, matmul.Strip, rows)
 	}
 	to, first, channels := direct(l, dx, t, rows, b)
 	if s >= channels {

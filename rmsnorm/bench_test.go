@@ -26,6 +26,7 @@ func eachSize(b *testing.B, f func(b *testing.B, d Dims)) {
 // timed runs f, and reports what it does a second: products number how often
 // [N,K] x [K,M] is computed, bytes what must be read and written at least.
 func timed(b *testing.B, d Dims, products, bytes int, f func()) {
+	f() // touches the pages of the results
 	b.ReportAllocs()
 	for b.Loop() {
 		f()

@@ -409,9 +409,9 @@ func (t target) outer() {
 }
 
 func (t target) expand() {
-	t.begin("expand", "dst []%[1]s, ldd int, x, b, g, phi []%[1]s, ld, m, rows int")
+	t.begin("expand", "dst []%[1]s, ldd int, x, b, g, phi []%[1]s, ld, m, w, rows int")
 	dst, ldd, x, ld := base("dst"), t.count("ldd"), base("x"), t.count("ld")
-	b, g, m, left := base("b"), base("g"), t.count("m"), value("rows")
+	b, g, m, w, left := base("b"), base("g"), t.count("m"), t.count("w"), value("rows")
 	gs := newThrees(g, m, rows)
 	across := 4 // vectors of a row of the tile
 	if !t.wide() {
@@ -420,9 +420,9 @@ func (t target) expand() {
 	step := across * t.vectors.bytes
 	acc, v := t.regs[:rows*across], t.regs[rows*across:]
 	Label("rows")
-	done := GP64() // bytes of the strip
+	done := GP64() // bytes of the row
 	XORQ(done, done)
-	Label("strip")
+	Label("vectors")
 	from := newThrees(offset(x, done), ld, rows)
 	for r := range rows {
 		t.broadcast(Mem{Base: b, Disp: r * t.size}, v[0])
@@ -461,8 +461,8 @@ func (t target) expand() {
 		}
 	}
 	ADDQ(U32(step), done)
-	CMPQ(done, U32(strip*t.size))
-	JNE(LabelRef("strip"))
+	CMPQ(done, w)
+	JNE(LabelRef("vectors"))
 	for range rows {
 		ADDQ(ld, x)
 		ADDQ(ldd, dst)

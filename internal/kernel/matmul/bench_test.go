@@ -31,9 +31,9 @@ func BenchmarkKernels(b *testing.B) {
 		})
 		b.Run("Expand", func(b *testing.B) {
 			for b.Loop() {
-				k.Expand(x, ld, x, f, g, phi, ld, m, tokens)
+				k.Expand(x, ld, x, f, g, phi, ld, m, w, Rows)
 			}
-			report(b, 2*tokens*m*Strip)
+			report(b, 2*Rows*m*w)
 		})
 		b.Run("Scale", func(b *testing.B) {
 			for b.Loop() {

@@ -65,10 +65,10 @@ func outerGo[A dtype.Float](d, x, g []A, ld, m, rows int, _ *byte, _ int) {
 	}
 }
 
-func expandGo[A dtype.Float](dst []A, ldd int, x, b, g, phi []A, ld, m, rows int) {
+func expandGo[A dtype.Float](dst []A, ldd int, x, b, g, phi []A, ld, m, w, rows int) {
 	for t := 0; t < rows; t += 2 {
 		g0, g1 := g[t*m:][:m], g[(t+1)*m:][:m]
-		for k := 0; k < Strip; k += 4 {
+		for k := 0; k < w; k += 4 {
 			u, v := x[t*ld+k:][:4], x[(t+1)*ld+k:][:4]
 			a0, a1, a2, a3 := b[t]*u[0], b[t]*u[1], b[t]*u[2], b[t]*u[3]
 			b0, b1, b2, b3 := b[t+1]*v[0], b[t+1]*v[1], b[t+1]*v[2], b[t+1]*v[3]

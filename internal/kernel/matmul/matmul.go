@@ -23,8 +23,8 @@ const (
 	Rows = 6
 	// Cols is what the number of columns of a block is a multiple of.
 	Cols = 4
-	// Strip is what the width of a block is a multiple of, and the width that
-	// Outer and Expand work on.
+	// Strip is what the width of a block is a multiple of, and the width that Outer
+	// works on.
 	Strip = 64
 )
 
@@ -55,10 +55,11 @@ type Kernels[A dtype.Float] struct {
 	//	}
 	Outer func(d, x, g []A, ld, m, rows int, next *byte, stride int)
 
-	// Expand combines one strip of a token tile with phi, rows a multiple of Rows:
+	// Expand combines a token tile with a block of phi, rows a multiple of Rows and w
+	// of Strip:
 	//
 	//	for t := range rows {
-	//		for k := range Strip {
+	//		for k := range w {
 	//			v := b[t] * x[t*ld+k]
 	//			for j := range m {
 	//				v += g[t*m+j] * phi[j*ld+k]
@@ -68,7 +69,7 @@ type Kernels[A dtype.Float] struct {
 	//	}
 	//
 	// dst and x are the same tile, or do not overlap.
-	Expand func(dst []A, ldd int, x, b, g, phi []A, ld, m, rows int)
+	Expand func(dst []A, ldd int, x, b, g, phi []A, ld, m, w, rows int)
 
 	add       func(dst, src []A)
 	scale     func(dst []A, ldd int, src []A, lds int, factor, squares []A, rows, n int)

@@ -326,9 +326,9 @@ token:
 	VZEROUPPER
 	RET
 
-// func expandF32AVX2(dst []float32, ldd int, x []float32, b []float32, g []float32, phi []float32, ld int, m int, rows int)
+// func expandF32AVX2(dst []float32, ldd int, x []float32, b []float32, g []float32, phi []float32, ld int, m int, w int, rows int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·expandF32AVX2(SB), NOSPLIT, $0-152
+TEXT ·expandF32AVX2(SB), NOSPLIT, $0-160
 	MOVQ dst_base+0(FP), AX
 	MOVQ ldd+24(FP), CX
 	SHLQ $0x02, CX
@@ -339,52 +339,54 @@ TEXT ·expandF32AVX2(SB), NOSPLIT, $0-152
 	MOVQ g_base+80(FP), DI
 	MOVQ m+136(FP), R8
 	SHLQ $0x02, R8
-	MOVQ rows+144(FP), R9
-	LEAQ (R8)(R8*2), R10
-	LEAQ (DI)(R10*1), R10
+	MOVQ w+144(FP), R9
+	SHLQ $0x02, R9
+	MOVQ rows+152(FP), R10
+	LEAQ (R8)(R8*2), R11
+	LEAQ (DI)(R11*1), R11
 
 rows:
-	XORQ R11, R11
+	XORQ R12, R12
 
-strip:
-	LEAQ         (DX)(R11*1), R12
-	LEAQ         (BX)(BX*2), R13
-	LEAQ         (R12)(R13*1), R13
+vectors:
+	LEAQ         (DX)(R12*1), R13
+	LEAQ         (BX)(BX*2), R14
+	LEAQ         (R13)(R14*1), R14
 	VBROADCASTSS (SI), Y12
-	VMULPS       (R12), Y12, Y0
-	VMULPS       32(R12), Y12, Y1
+	VMULPS       (R13), Y12, Y0
+	VMULPS       32(R13), Y12, Y1
 	VBROADCASTSS 4(SI), Y12
-	VMULPS       (R12)(BX*1), Y12, Y2
-	VMULPS       32(R12)(BX*1), Y12, Y3
+	VMULPS       (R13)(BX*1), Y12, Y2
+	VMULPS       32(R13)(BX*1), Y12, Y3
 	VBROADCASTSS 8(SI), Y12
-	VMULPS       (R12)(BX*2), Y12, Y4
-	VMULPS       32(R12)(BX*2), Y12, Y5
+	VMULPS       (R13)(BX*2), Y12, Y4
+	VMULPS       32(R13)(BX*2), Y12, Y5
 	VBROADCASTSS 12(SI), Y12
-	VMULPS       (R13), Y12, Y6
-	VMULPS       32(R13), Y12, Y7
+	VMULPS       (R14), Y12, Y6
+	VMULPS       32(R14), Y12, Y7
 	VBROADCASTSS 16(SI), Y12
-	VMULPS       (R13)(BX*1), Y12, Y8
-	VMULPS       32(R13)(BX*1), Y12, Y9
+	VMULPS       (R14)(BX*1), Y12, Y8
+	VMULPS       32(R14)(BX*1), Y12, Y9
 	VBROADCASTSS 20(SI), Y12
-	VMULPS       (R13)(BX*2), Y12, Y10
-	VMULPS       32(R13)(BX*2), Y12, Y11
-	LEAQ         (AX)(R11*1), R12
-	LEAQ         (CX)(CX*2), R13
-	LEAQ         (R12)(R13*1), R13
-	PREFETCHT0   (R12)
-	PREFETCHT0   (R12)(CX*1)
-	PREFETCHT0   (R12)(CX*2)
+	VMULPS       (R14)(BX*2), Y12, Y10
+	VMULPS       32(R14)(BX*2), Y12, Y11
+	LEAQ         (AX)(R12*1), R13
+	LEAQ         (CX)(CX*2), R14
+	LEAQ         (R13)(R14*1), R14
 	PREFETCHT0   (R13)
 	PREFETCHT0   (R13)(CX*1)
 	PREFETCHT0   (R13)(CX*2)
-	MOVQ         R8, R12
-	SHRQ         $0x02, R12
-	MOVQ         phi_base+104(FP), R13
-	LEAQ         (R13)(R11*1), R13
+	PREFETCHT0   (R14)
+	PREFETCHT0   (R14)(CX*1)
+	PREFETCHT0   (R14)(CX*2)
+	MOVQ         R8, R13
+	SHRQ         $0x02, R13
+	MOVQ         phi_base+104(FP), R14
+	LEAQ         (R14)(R12*1), R14
 
 column:
-	VMOVUPS      (R13), Y12
-	VMOVUPS      32(R13), Y13
+	VMOVUPS      (R14), Y12
+	VMOVUPS      32(R14), Y13
 	VBROADCASTSS (DI), Y14
 	VFMADD231PS  Y12, Y14, Y0
 	VFMADD231PS  Y13, Y14, Y1
@@ -394,66 +396,66 @@ column:
 	VBROADCASTSS (DI)(R8*2), Y14
 	VFMADD231PS  Y12, Y14, Y4
 	VFMADD231PS  Y13, Y14, Y5
-	VBROADCASTSS (R10), Y15
+	VBROADCASTSS (R11), Y15
 	VFMADD231PS  Y12, Y15, Y6
 	VFMADD231PS  Y13, Y15, Y7
-	VBROADCASTSS (R10)(R8*1), Y14
+	VBROADCASTSS (R11)(R8*1), Y14
 	VFMADD231PS  Y12, Y14, Y8
 	VFMADD231PS  Y13, Y14, Y9
-	VBROADCASTSS (R10)(R8*2), Y15
+	VBROADCASTSS (R11)(R8*2), Y15
 	VFMADD231PS  Y12, Y15, Y10
 	VFMADD231PS  Y13, Y15, Y11
 	ADDQ         $0x00000004, DI
-	ADDQ         $0x00000004, R10
-	ADDQ         BX, R13
-	DECQ         R12
+	ADDQ         $0x00000004, R11
+	ADDQ         BX, R14
+	DECQ         R13
 	JNZ          column
 	SUBQ         R8, DI
-	SUBQ         R8, R10
-	LEAQ         (AX)(R11*1), R12
-	LEAQ         (CX)(CX*2), R13
-	LEAQ         (R12)(R13*1), R13
-	VMOVUPS      Y0, (R12)
-	VMOVUPS      Y1, 32(R12)
-	VMOVUPS      Y2, (R12)(CX*1)
-	VMOVUPS      Y3, 32(R12)(CX*1)
-	VMOVUPS      Y4, (R12)(CX*2)
-	VMOVUPS      Y5, 32(R12)(CX*2)
-	VMOVUPS      Y6, (R13)
-	VMOVUPS      Y7, 32(R13)
-	VMOVUPS      Y8, (R13)(CX*1)
-	VMOVUPS      Y9, 32(R13)(CX*1)
-	VMOVUPS      Y10, (R13)(CX*2)
-	VMOVUPS      Y11, 32(R13)(CX*2)
-	ADDQ         $0x00000040, R11
-	CMPQ         R11, $0x00000100
-	JNE          strip
+	SUBQ         R8, R11
+	LEAQ         (AX)(R12*1), R13
+	LEAQ         (CX)(CX*2), R14
+	LEAQ         (R13)(R14*1), R14
+	VMOVUPS      Y0, (R13)
+	VMOVUPS      Y1, 32(R13)
+	VMOVUPS      Y2, (R13)(CX*1)
+	VMOVUPS      Y3, 32(R13)(CX*1)
+	VMOVUPS      Y4, (R13)(CX*2)
+	VMOVUPS      Y5, 32(R13)(CX*2)
+	VMOVUPS      Y6, (R14)
+	VMOVUPS      Y7, 32(R14)
+	VMOVUPS      Y8, (R14)(CX*1)
+	VMOVUPS      Y9, 32(R14)(CX*1)
+	VMOVUPS      Y10, (R14)(CX*2)
+	VMOVUPS      Y11, 32(R14)(CX*2)
+	ADDQ         $0x00000040, R12
+	CMPQ         R12, R9
+	JNE          vectors
 	ADDQ         BX, DX
 	ADDQ         CX, AX
 	ADDQ         R8, DI
-	ADDQ         R8, R10
+	ADDQ         R8, R11
 	ADDQ         BX, DX
 	ADDQ         CX, AX
 	ADDQ         R8, DI
-	ADDQ         R8, R10
+	ADDQ         R8, R11
 	ADDQ         BX, DX
 	ADDQ         CX, AX
 	ADDQ         R8, DI
-	ADDQ         R8, R10
+	ADDQ         R8, R11
 	ADDQ         BX, DX
 	ADDQ         CX, AX
 	ADDQ         R8, DI
-	ADDQ         R8, R10
+	ADDQ         R8, R11
 	ADDQ         BX, DX
 	ADDQ         CX, AX
 	ADDQ         R8, DI
-	ADDQ         R8, R10
+	ADDQ         R8, R11
 	ADDQ         BX, DX
 	ADDQ         CX, AX
 	ADDQ         R8, DI
-	ADDQ         R8, R10
+	ADDQ         R8, R11
 	ADDQ         $0x00000018, SI
-	SUBQ         $0x00000006, R9
+	SUBQ         $0x00000006, R10
 	JNZ          rows
 	VZEROUPPER
 	RET
@@ -887,9 +889,9 @@ token:
 	VZEROUPPER
 	RET
 
-// func expandF32AVX512(dst []float32, ldd int, x []float32, b []float32, g []float32, phi []float32, ld int, m int, rows int)
+// func expandF32AVX512(dst []float32, ldd int, x []float32, b []float32, g []float32, phi []float32, ld int, m int, w int, rows int)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·expandF32AVX512(SB), NOSPLIT, $0-152
+TEXT ·expandF32AVX512(SB), NOSPLIT, $0-160
 	MOVQ dst_base+0(FP), AX
 	MOVQ ldd+24(FP), CX
 	SHLQ $0x02, CX
@@ -900,62 +902,52 @@ TEXT ·expandF32AVX512(SB), NOSPLIT, $0-152
 	MOVQ g_base+80(FP), DI
 	MOVQ m+136(FP), R8
 	SHLQ $0x02, R8
-	MOVQ rows+144(FP), R9
-	LEAQ (R8)(R8*2), R10
-	LEAQ (DI)(R10*1), R10
+	MOVQ w+144(FP), R9
+	SHLQ $0x02, R9
+	MOVQ rows+152(FP), R10
+	LEAQ (R8)(R8*2), R11
+	LEAQ (DI)(R11*1), R11
 
 rows:
-	XORQ R11, R11
+	XORQ R12, R12
 
-strip:
-	LEAQ         (DX)(R11*1), R12
-	LEAQ         (BX)(BX*2), R13
-	LEAQ         (R12)(R13*1), R13
+vectors:
+	LEAQ         (DX)(R12*1), R13
+	LEAQ         (BX)(BX*2), R14
+	LEAQ         (R13)(R14*1), R14
 	VBROADCASTSS (SI), Z24
-	VMULPS       (R12), Z24, Z0
-	VMULPS       64(R12), Z24, Z1
-	VMULPS       128(R12), Z24, Z2
-	VMULPS       192(R12), Z24, Z3
+	VMULPS       (R13), Z24, Z0
+	VMULPS       64(R13), Z24, Z1
+	VMULPS       128(R13), Z24, Z2
+	VMULPS       192(R13), Z24, Z3
 	VBROADCASTSS 4(SI), Z24
-	VMULPS       (R12)(BX*1), Z24, Z4
-	VMULPS       64(R12)(BX*1), Z24, Z5
-	VMULPS       128(R12)(BX*1), Z24, Z6
-	VMULPS       192(R12)(BX*1), Z24, Z7
+	VMULPS       (R13)(BX*1), Z24, Z4
+	VMULPS       64(R13)(BX*1), Z24, Z5
+	VMULPS       128(R13)(BX*1), Z24, Z6
+	VMULPS       192(R13)(BX*1), Z24, Z7
 	VBROADCASTSS 8(SI), Z24
-	VMULPS       (R12)(BX*2), Z24, Z8
-	VMULPS       64(R12)(BX*2), Z24, Z9
-	VMULPS       128(R12)(BX*2), Z24, Z10
-	VMULPS       192(R12)(BX*2), Z24, Z11
+	VMULPS       (R13)(BX*2), Z24, Z8
+	VMULPS       64(R13)(BX*2), Z24, Z9
+	VMULPS       128(R13)(BX*2), Z24, Z10
+	VMULPS       192(R13)(BX*2), Z24, Z11
 	VBROADCASTSS 12(SI), Z24
-	VMULPS       (R13), Z24, Z12
-	VMULPS       64(R13), Z24, Z13
-	VMULPS       128(R13), Z24, Z14
-	VMULPS       192(R13), Z24, Z15
+	VMULPS       (R14), Z24, Z12
+	VMULPS       64(R14), Z24, Z13
+	VMULPS       128(R14), Z24, Z14
+	VMULPS       192(R14), Z24, Z15
 	VBROADCASTSS 16(SI), Z24
-	VMULPS       (R13)(BX*1), Z24, Z16
-	VMULPS       64(R13)(BX*1), Z24, Z17
-	VMULPS       128(R13)(BX*1), Z24, Z18
-	VMULPS       192(R13)(BX*1), Z24, Z19
+	VMULPS       (R14)(BX*1), Z24, Z16
+	VMULPS       64(R14)(BX*1), Z24, Z17
+	VMULPS       128(R14)(BX*1), Z24, Z18
+	VMULPS       192(R14)(BX*1), Z24, Z19
 	VBROADCASTSS 20(SI), Z24
-	VMULPS       (R13)(BX*2), Z24, Z20
-	VMULPS       64(R13)(BX*2), Z24, Z21
-	VMULPS       128(R13)(BX*2), Z24, Z22
-	VMULPS       192(R13)(BX*2), Z24, Z23
-	LEAQ         (AX)(R11*1), R12
-	LEAQ         (CX)(CX*2), R13
-	LEAQ         (R12)(R13*1), R13
-	PREFETCHT0   (R12)
-	PREFETCHT0   64(R12)
-	PREFETCHT0   128(R12)
-	PREFETCHT0   192(R12)
-	PREFETCHT0   (R12)(CX*1)
-	PREFETCHT0   64(R12)(CX*1)
-	PREFETCHT0   128(R12)(CX*1)
-	PREFETCHT0   192(R12)(CX*1)
-	PREFETCHT0   (R12)(CX*2)
-	PREFETCHT0   64(R12)(CX*2)
-	PREFETCHT0   128(R12)(CX*2)
-	PREFETCHT0   192(R12)(CX*2)
+	VMULPS       (R14)(BX*2), Z24, Z20
+	VMULPS       64(R14)(BX*2), Z24, Z21
+	VMULPS       128(R14)(BX*2), Z24, Z22
+	VMULPS       192(R14)(BX*2), Z24, Z23
+	LEAQ         (AX)(R12*1), R13
+	LEAQ         (CX)(CX*2), R14
+	LEAQ         (R13)(R14*1), R14
 	PREFETCHT0   (R13)
 	PREFETCHT0   64(R13)
 	PREFETCHT0   128(R13)
@@ -968,16 +960,28 @@ strip:
 	PREFETCHT0   64(R13)(CX*2)
 	PREFETCHT0   128(R13)(CX*2)
 	PREFETCHT0   192(R13)(CX*2)
-	MOVQ         R8, R12
-	SHRQ         $0x02, R12
-	MOVQ         phi_base+104(FP), R13
-	LEAQ         (R13)(R11*1), R13
+	PREFETCHT0   (R14)
+	PREFETCHT0   64(R14)
+	PREFETCHT0   128(R14)
+	PREFETCHT0   192(R14)
+	PREFETCHT0   (R14)(CX*1)
+	PREFETCHT0   64(R14)(CX*1)
+	PREFETCHT0   128(R14)(CX*1)
+	PREFETCHT0   192(R14)(CX*1)
+	PREFETCHT0   (R14)(CX*2)
+	PREFETCHT0   64(R14)(CX*2)
+	PREFETCHT0   128(R14)(CX*2)
+	PREFETCHT0   192(R14)(CX*2)
+	MOVQ         R8, R13
+	SHRQ         $0x02, R13
+	MOVQ         phi_base+104(FP), R14
+	LEAQ         (R14)(R12*1), R14
 
 column:
-	VMOVUPS      (R13), Z24
-	VMOVUPS      64(R13), Z25
-	VMOVUPS      128(R13), Z26
-	VMOVUPS      192(R13), Z27
+	VMOVUPS      (R14), Z24
+	VMOVUPS      64(R14), Z25
+	VMOVUPS      128(R14), Z26
+	VMOVUPS      192(R14), Z27
 	VBROADCASTSS (DI), Z28
 	VFMADD231PS  Z24, Z28, Z0
 	VFMADD231PS  Z25, Z28, Z1
@@ -993,84 +997,84 @@ column:
 	VFMADD231PS  Z25, Z30, Z9
 	VFMADD231PS  Z26, Z30, Z10
 	VFMADD231PS  Z27, Z30, Z11
-	VBROADCASTSS (R10), Z31
+	VBROADCASTSS (R11), Z31
 	VFMADD231PS  Z24, Z31, Z12
 	VFMADD231PS  Z25, Z31, Z13
 	VFMADD231PS  Z26, Z31, Z14
 	VFMADD231PS  Z27, Z31, Z15
-	VBROADCASTSS (R10)(R8*1), Z28
+	VBROADCASTSS (R11)(R8*1), Z28
 	VFMADD231PS  Z24, Z28, Z16
 	VFMADD231PS  Z25, Z28, Z17
 	VFMADD231PS  Z26, Z28, Z18
 	VFMADD231PS  Z27, Z28, Z19
-	VBROADCASTSS (R10)(R8*2), Z29
+	VBROADCASTSS (R11)(R8*2), Z29
 	VFMADD231PS  Z24, Z29, Z20
 	VFMADD231PS  Z25, Z29, Z21
 	VFMADD231PS  Z26, Z29, Z22
 	VFMADD231PS  Z27, Z29, Z23
 	ADDQ         $0x00000004, DI
-	ADDQ         $0x00000004, R10
-	ADDQ         BX, R13
-	DECQ         R12
+	ADDQ         $0x00000004, R11
+	ADDQ         BX, R14
+	DECQ         R13
 	JNZ          column
 	SUBQ         R8, DI
-	SUBQ         R8, R10
-	LEAQ         (AX)(R11*1), R12
-	LEAQ         (CX)(CX*2), R13
-	LEAQ         (R12)(R13*1), R13
-	VMOVUPS      Z0, (R12)
-	VMOVUPS      Z1, 64(R12)
-	VMOVUPS      Z2, 128(R12)
-	VMOVUPS      Z3, 192(R12)
-	VMOVUPS      Z4, (R12)(CX*1)
-	VMOVUPS      Z5, 64(R12)(CX*1)
-	VMOVUPS      Z6, 128(R12)(CX*1)
-	VMOVUPS      Z7, 192(R12)(CX*1)
-	VMOVUPS      Z8, (R12)(CX*2)
-	VMOVUPS      Z9, 64(R12)(CX*2)
-	VMOVUPS      Z10, 128(R12)(CX*2)
-	VMOVUPS      Z11, 192(R12)(CX*2)
-	VMOVUPS      Z12, (R13)
-	VMOVUPS      Z13, 64(R13)
-	VMOVUPS      Z14, 128(R13)
-	VMOVUPS      Z15, 192(R13)
-	VMOVUPS      Z16, (R13)(CX*1)
-	VMOVUPS      Z17, 64(R13)(CX*1)
-	VMOVUPS      Z18, 128(R13)(CX*1)
-	VMOVUPS      Z19, 192(R13)(CX*1)
-	VMOVUPS      Z20, (R13)(CX*2)
-	VMOVUPS      Z21, 64(R13)(CX*2)
-	VMOVUPS      Z22, 128(R13)(CX*2)
-	VMOVUPS      Z23, 192(R13)(CX*2)
-	ADDQ         $0x00000100, R11
-	CMPQ         R11, $0x00000100
-	JNE          strip
+	SUBQ         R8, R11
+	LEAQ         (AX)(R12*1), R13
+	LEAQ         (CX)(CX*2), R14
+	LEAQ         (R13)(R14*1), R14
+	VMOVUPS      Z0, (R13)
+	VMOVUPS      Z1, 64(R13)
+	VMOVUPS      Z2, 128(R13)
+	VMOVUPS      Z3, 192(R13)
+	VMOVUPS      Z4, (R13)(CX*1)
+	VMOVUPS      Z5, 64(R13)(CX*1)
+	VMOVUPS      Z6, 128(R13)(CX*1)
+	VMOVUPS      Z7, 192(R13)(CX*1)
+	VMOVUPS      Z8, (R13)(CX*2)
+	VMOVUPS      Z9, 64(R13)(CX*2)
+	VMOVUPS      Z10, 128(R13)(CX*2)
+	VMOVUPS      Z11, 192(R13)(CX*2)
+	VMOVUPS      Z12, (R14)
+	VMOVUPS      Z13, 64(R14)
+	VMOVUPS      Z14, 128(R14)
+	VMOVUPS      Z15, 192(R14)
+	VMOVUPS      Z16, (R14)(CX*1)
+	VMOVUPS      Z17, 64(R14)(CX*1)
+	VMOVUPS      Z18, 128(R14)(CX*1)
+	VMOVUPS      Z19, 192(R14)(CX*1)
+	VMOVUPS      Z20, (R14)(CX*2)
+	VMOVUPS      Z21, 64(R14)(CX*2)
+	VMOVUPS      Z22, 128(R14)(CX*2)
+	VMOVUPS      Z23, 192(R14)(CX*2)
+	ADDQ         $0x00000100, R12
+	CMPQ         R12, R9
+	JNE          vectors
 	ADDQ         BX, DX
 	ADDQ         CX, AX
 	ADDQ         R8, DI
-	ADDQ         R8, R10
+	ADDQ         R8, R11
 	ADDQ         BX, DX
 	ADDQ         CX, AX
 	ADDQ         R8, DI
-	ADDQ         R8, R10
+	ADDQ         R8, R11
 	ADDQ         BX, DX
 	ADDQ         CX, AX
 	ADDQ         R8, DI
-	ADDQ         R8, R10
+	ADDQ         R8, R11
 	ADDQ         BX, DX
 	ADDQ         CX, AX
 	ADDQ         R8, DI
-	ADDQ         R8, R10
+	ADDQ         R8, R11
 	ADDQ         BX, DX
 	ADDQ         CX, AX
 	ADDQ         R8, DI
-	ADDQ         R8, R10
+	ADDQ         R8, R11
 	ADDQ         BX, DX
 	ADDQ         CX, AX
 	ADDQ         R8, DI
-	ADDQ         R8, R10
+	ADDQ         R8, R11
 	ADDQ         $0x00000018, SI
-	SUBQ         $0x00000006, R9
+	SUBQ         $0x00000006, R10
 	JNZ          rows
 	VZEROUPPER
 	RET
@@ -1584,9 +1588,9 @@ token:
 	VZEROUPPER
 	RET
 
-// func expandF64AVX2(dst []float64, ldd int, x []float64, b []float64, g []float64, phi []float64, ld int, m int, rows int)
+// func expandF64AVX2(dst []float64, ldd int, x []float64, b []float64, g []float64, phi []float64, ld int, m int, w int, rows int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·expandF64AVX2(SB), NOSPLIT, $0-152
+TEXT ·expandF64AVX2(SB), NOSPLIT, $0-160
 	MOVQ dst_base+0(FP), AX
 	MOVQ ldd+24(FP), CX
 	SHLQ $0x03, CX
@@ -1597,52 +1601,54 @@ TEXT ·expandF64AVX2(SB), NOSPLIT, $0-152
 	MOVQ g_base+80(FP), DI
 	MOVQ m+136(FP), R8
 	SHLQ $0x03, R8
-	MOVQ rows+144(FP), R9
-	LEAQ (R8)(R8*2), R10
-	LEAQ (DI)(R10*1), R10
+	MOVQ w+144(FP), R9
+	SHLQ $0x03, R9
+	MOVQ rows+152(FP), R10
+	LEAQ (R8)(R8*2), R11
+	LEAQ (DI)(R11*1), R11
 
 rows:
-	XORQ R11, R11
+	XORQ R12, R12
 
-strip:
-	LEAQ         (DX)(R11*1), R12
-	LEAQ         (BX)(BX*2), R13
-	LEAQ         (R12)(R13*1), R13
+vectors:
+	LEAQ         (DX)(R12*1), R13
+	LEAQ         (BX)(BX*2), R14
+	LEAQ         (R13)(R14*1), R14
 	VBROADCASTSD (SI), Y12
-	VMULPD       (R12), Y12, Y0
-	VMULPD       32(R12), Y12, Y1
+	VMULPD       (R13), Y12, Y0
+	VMULPD       32(R13), Y12, Y1
 	VBROADCASTSD 8(SI), Y12
-	VMULPD       (R12)(BX*1), Y12, Y2
-	VMULPD       32(R12)(BX*1), Y12, Y3
+	VMULPD       (R13)(BX*1), Y12, Y2
+	VMULPD       32(R13)(BX*1), Y12, Y3
 	VBROADCASTSD 16(SI), Y12
-	VMULPD       (R12)(BX*2), Y12, Y4
-	VMULPD       32(R12)(BX*2), Y12, Y5
+	VMULPD       (R13)(BX*2), Y12, Y4
+	VMULPD       32(R13)(BX*2), Y12, Y5
 	VBROADCASTSD 24(SI), Y12
-	VMULPD       (R13), Y12, Y6
-	VMULPD       32(R13), Y12, Y7
+	VMULPD       (R14), Y12, Y6
+	VMULPD       32(R14), Y12, Y7
 	VBROADCASTSD 32(SI), Y12
-	VMULPD       (R13)(BX*1), Y12, Y8
-	VMULPD       32(R13)(BX*1), Y12, Y9
+	VMULPD       (R14)(BX*1), Y12, Y8
+	VMULPD       32(R14)(BX*1), Y12, Y9
 	VBROADCASTSD 40(SI), Y12
-	VMULPD       (R13)(BX*2), Y12, Y10
-	VMULPD       32(R13)(BX*2), Y12, Y11
-	LEAQ         (AX)(R11*1), R12
-	LEAQ         (CX)(CX*2), R13
-	LEAQ         (R12)(R13*1), R13
-	PREFETCHT0   (R12)
-	PREFETCHT0   (R12)(CX*1)
-	PREFETCHT0   (R12)(CX*2)
+	VMULPD       (R14)(BX*2), Y12, Y10
+	VMULPD       32(R14)(BX*2), Y12, Y11
+	LEAQ         (AX)(R12*1), R13
+	LEAQ         (CX)(CX*2), R14
+	LEAQ         (R13)(R14*1), R14
 	PREFETCHT0   (R13)
 	PREFETCHT0   (R13)(CX*1)
 	PREFETCHT0   (R13)(CX*2)
-	MOVQ         R8, R12
-	SHRQ         $0x03, R12
-	MOVQ         phi_base+104(FP), R13
-	LEAQ         (R13)(R11*1), R13
+	PREFETCHT0   (R14)
+	PREFETCHT0   (R14)(CX*1)
+	PREFETCHT0   (R14)(CX*2)
+	MOVQ         R8, R13
+	SHRQ         $0x03, R13
+	MOVQ         phi_base+104(FP), R14
+	LEAQ         (R14)(R12*1), R14
 
 column:
-	VMOVUPD      (R13), Y12
-	VMOVUPD      32(R13), Y13
+	VMOVUPD      (R14), Y12
+	VMOVUPD      32(R14), Y13
 	VBROADCASTSD (DI), Y14
 	VFMADD231PD  Y12, Y14, Y0
 	VFMADD231PD  Y13, Y14, Y1
@@ -1652,66 +1658,66 @@ column:
 	VBROADCASTSD (DI)(R8*2), Y14
 	VFMADD231PD  Y12, Y14, Y4
 	VFMADD231PD  Y13, Y14, Y5
-	VBROADCASTSD (R10), Y15
+	VBROADCASTSD (R11), Y15
 	VFMADD231PD  Y12, Y15, Y6
 	VFMADD231PD  Y13, Y15, Y7
-	VBROADCASTSD (R10)(R8*1), Y14
+	VBROADCASTSD (R11)(R8*1), Y14
 	VFMADD231PD  Y12, Y14, Y8
 	VFMADD231PD  Y13, Y14, Y9
-	VBROADCASTSD (R10)(R8*2), Y15
+	VBROADCASTSD (R11)(R8*2), Y15
 	VFMADD231PD  Y12, Y15, Y10
 	VFMADD231PD  Y13, Y15, Y11
 	ADDQ         $0x00000008, DI
-	ADDQ         $0x00000008, R10
-	ADDQ         BX, R13
-	DECQ         R12
+	ADDQ         $0x00000008, R11
+	ADDQ         BX, R14
+	DECQ         R13
 	JNZ          column
 	SUBQ         R8, DI
-	SUBQ         R8, R10
-	LEAQ         (AX)(R11*1), R12
-	LEAQ         (CX)(CX*2), R13
-	LEAQ         (R12)(R13*1), R13
-	VMOVUPD      Y0, (R12)
-	VMOVUPD      Y1, 32(R12)
-	VMOVUPD      Y2, (R12)(CX*1)
-	VMOVUPD      Y3, 32(R12)(CX*1)
-	VMOVUPD      Y4, (R12)(CX*2)
-	VMOVUPD      Y5, 32(R12)(CX*2)
-	VMOVUPD      Y6, (R13)
-	VMOVUPD      Y7, 32(R13)
-	VMOVUPD      Y8, (R13)(CX*1)
-	VMOVUPD      Y9, 32(R13)(CX*1)
-	VMOVUPD      Y10, (R13)(CX*2)
-	VMOVUPD      Y11, 32(R13)(CX*2)
-	ADDQ         $0x00000040, R11
-	CMPQ         R11, $0x00000200
-	JNE          strip
+	SUBQ         R8, R11
+	LEAQ         (AX)(R12*1), R13
+	LEAQ         (CX)(CX*2), R14
+	LEAQ         (R13)(R14*1), R14
+	VMOVUPD      Y0, (R13)
+	VMOVUPD      Y1, 32(R13)
+	VMOVUPD      Y2, (R13)(CX*1)
+	VMOVUPD      Y3, 32(R13)(CX*1)
+	VMOVUPD      Y4, (R13)(CX*2)
+	VMOVUPD      Y5, 32(R13)(CX*2)
+	VMOVUPD      Y6, (R14)
+	VMOVUPD      Y7, 32(R14)
+	VMOVUPD      Y8, (R14)(CX*1)
+	VMOVUPD      Y9, 32(R14)(CX*1)
+	VMOVUPD      Y10, (R14)(CX*2)
+	VMOVUPD      Y11, 32(R14)(CX*2)
+	ADDQ         $0x00000040, R12
+	CMPQ         R12, R9
+	JNE          vectors
 	ADDQ         BX, DX
 	ADDQ         CX, AX
 	ADDQ         R8, DI
-	ADDQ         R8, R10
+	ADDQ         R8, R11
 	ADDQ         BX, DX
 	ADDQ         CX, AX
 	ADDQ         R8, DI
-	ADDQ         R8, R10
+	ADDQ         R8, R11
 	ADDQ         BX, DX
 	ADDQ         CX, AX
 	ADDQ         R8, DI
-	ADDQ         R8, R10
+	ADDQ         R8, R11
 	ADDQ         BX, DX
 	ADDQ         CX, AX
 	ADDQ         R8, DI
-	ADDQ         R8, R10
+	ADDQ         R8, R11
 	ADDQ         BX, DX
 	ADDQ         CX, AX
 	ADDQ         R8, DI
-	ADDQ         R8, R10
+	ADDQ         R8, R11
 	ADDQ         BX, DX
 	ADDQ         CX, AX
 	ADDQ         R8, DI
-	ADDQ         R8, R10
+	ADDQ         R8, R11
 	ADDQ         $0x00000030, SI
-	SUBQ         $0x00000006, R9
+	SUBQ         $0x00000006, R10
 	JNZ          rows
 	VZEROUPPER
 	RET
@@ -2130,9 +2136,9 @@ token:
 	VZEROUPPER
 	RET
 
-// func expandF64AVX512(dst []float64, ldd int, x []float64, b []float64, g []float64, phi []float64, ld int, m int, rows int)
+// func expandF64AVX512(dst []float64, ldd int, x []float64, b []float64, g []float64, phi []float64, ld int, m int, w int, rows int)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·expandF64AVX512(SB), NOSPLIT, $0-152
+TEXT ·expandF64AVX512(SB), NOSPLIT, $0-160
 	MOVQ dst_base+0(FP), AX
 	MOVQ ldd+24(FP), CX
 	SHLQ $0x03, CX
@@ -2143,62 +2149,52 @@ TEXT ·expandF64AVX512(SB), NOSPLIT, $0-152
 	MOVQ g_base+80(FP), DI
 	MOVQ m+136(FP), R8
 	SHLQ $0x03, R8
-	MOVQ rows+144(FP), R9
-	LEAQ (R8)(R8*2), R10
-	LEAQ (DI)(R10*1), R10
+	MOVQ w+144(FP), R9
+	SHLQ $0x03, R9
+	MOVQ rows+152(FP), R10
+	LEAQ (R8)(R8*2), R11
+	LEAQ (DI)(R11*1), R11
 
 rows:
-	XORQ R11, R11
+	XORQ R12, R12
 
-strip:
-	LEAQ         (DX)(R11*1), R12
-	LEAQ         (BX)(BX*2), R13
-	LEAQ         (R12)(R13*1), R13
+vectors:
+	LEAQ         (DX)(R12*1), R13
+	LEAQ         (BX)(BX*2), R14
+	LEAQ         (R13)(R14*1), R14
 	VBROADCASTSD (SI), Z24
-	VMULPD       (R12), Z24, Z0
-	VMULPD       64(R12), Z24, Z1
-	VMULPD       128(R12), Z24, Z2
-	VMULPD       192(R12), Z24, Z3
+	VMULPD       (R13), Z24, Z0
+	VMULPD       64(R13), Z24, Z1
+	VMULPD       128(R13), Z24, Z2
+	VMULPD       192(R13), Z24, Z3
 	VBROADCASTSD 8(SI), Z24
-	VMULPD       (R12)(BX*1), Z24, Z4
-	VMULPD       64(R12)(BX*1), Z24, Z5
-	VMULPD       128(R12)(BX*1), Z24, Z6
-	VMULPD       192(R12)(BX*1), Z24, Z7
+	VMULPD       (R13)(BX*1), Z24, Z4
+	VMULPD       64(R13)(BX*1), Z24, Z5
+	VMULPD       128(R13)(BX*1), Z24, Z6
+	VMULPD       192(R13)(BX*1), Z24, Z7
 	VBROADCASTSD 16(SI), Z24
-	VMULPD       (R12)(BX*2), Z24, Z8
-	VMULPD       64(R12)(BX*2), Z24, Z9
-	VMULPD       128(R12)(BX*2), Z24, Z10
-	VMULPD       192(R12)(BX*2), Z24, Z11
+	VMULPD       (R13)(BX*2), Z24, Z8
+	VMULPD       64(R13)(BX*2), Z24, Z9
+	VMULPD       128(R13)(BX*2), Z24, Z10
+	VMULPD       192(R13)(BX*2), Z24, Z11
 	VBROADCASTSD 24(SI), Z24
-	VMULPD       (R13), Z24, Z12
-	VMULPD       64(R13), Z24, Z13
-	VMULPD       128(R13), Z24, Z14
-	VMULPD       192(R13), Z24, Z15
+	VMULPD       (R14), Z24, Z12
+	VMULPD       64(R14), Z24, Z13
+	VMULPD       128(R14), Z24, Z14
+	VMULPD       192(R14), Z24, Z15
 	VBROADCASTSD 32(SI), Z24
-	VMULPD       (R13)(BX*1), Z24, Z16
-	VMULPD       64(R13)(BX*1), Z24, Z17
-	VMULPD       128(R13)(BX*1), Z24, Z18
-	VMULPD       192(R13)(BX*1), Z24, Z19
+	VMULPD       (R14)(BX*1), Z24, Z16
+	VMULPD       64(R14)(BX*1), Z24, Z17
+	VMULPD       128(R14)(BX*1), Z24, Z18
+	VMULPD       192(R14)(BX*1), Z24, Z19
 	VBROADCASTSD 40(SI), Z24
-	VMULPD       (R13)(BX*2), Z24, Z20
-	VMULPD       64(R13)(BX*2), Z24, Z21
-	VMULPD       128(R13)(BX*2), Z24, Z22
-	VMULPD       192(R13)(BX*2), Z24, Z23
-	LEAQ         (AX)(R11*1), R12
-	LEAQ         (CX)(CX*2), R13
-	LEAQ         (R12)(R13*1), R13
-	PREFETCHT0   (R12)
-	PREFETCHT0   64(R12)
-	PREFETCHT0   128(R12)
-	PREFETCHT0   192(R12)
-	PREFETCHT0   (R12)(CX*1)
-	PREFETCHT0   64(R12)(CX*1)
-	PREFETCHT0   128(R12)(CX*1)
-	PREFETCHT0   192(R12)(CX*1)
-	PREFETCHT0   (R12)(CX*2)
-	PREFETCHT0   64(R12)(CX*2)
-	PREFETCHT0   128(R12)(CX*2)
-	PREFETCHT0   192(R12)(CX*2)
+	VMULPD       (R14)(BX*2), Z24, Z20
+	VMULPD       64(R14)(BX*2), Z24, Z21
+	VMULPD       128(R14)(BX*2), Z24, Z22
+	VMULPD       192(R14)(BX*2), Z24, Z23
+	LEAQ         (AX)(R12*1), R13
+	LEAQ         (CX)(CX*2), R14
+	LEAQ         (R13)(R14*1), R14
 	PREFETCHT0   (R13)
 	PREFETCHT0   64(R13)
 	PREFETCHT0   128(R13)
@@ -2211,16 +2207,28 @@ strip:
 	PREFETCHT0   64(R13)(CX*2)
 	PREFETCHT0   128(R13)(CX*2)
 	PREFETCHT0   192(R13)(CX*2)
-	MOVQ         R8, R12
-	SHRQ         $0x03, R12
-	MOVQ         phi_base+104(FP), R13
-	LEAQ         (R13)(R11*1), R13
+	PREFETCHT0   (R14)
+	PREFETCHT0   64(R14)
+	PREFETCHT0   128(R14)
+	PREFETCHT0   192(R14)
+	PREFETCHT0   (R14)(CX*1)
+	PREFETCHT0   64(R14)(CX*1)
+	PREFETCHT0   128(R14)(CX*1)
+	PREFETCHT0   192(R14)(CX*1)
+	PREFETCHT0   (R14)(CX*2)
+	PREFETCHT0   64(R14)(CX*2)
+	PREFETCHT0   128(R14)(CX*2)
+	PREFETCHT0   192(R14)(CX*2)
+	MOVQ         R8, R13
+	SHRQ         $0x03, R13
+	MOVQ         phi_base+104(FP), R14
+	LEAQ         (R14)(R12*1), R14
 
 column:
-	VMOVUPD      (R13), Z24
-	VMOVUPD      64(R13), Z25
-	VMOVUPD      128(R13), Z26
-	VMOVUPD      192(R13), Z27
+	VMOVUPD      (R14), Z24
+	VMOVUPD      64(R14), Z25
+	VMOVUPD      128(R14), Z26
+	VMOVUPD      192(R14), Z27
 	VBROADCASTSD (DI), Z28
 	VFMADD231PD  Z24, Z28, Z0
 	VFMADD231PD  Z25, Z28, Z1
@@ -2236,84 +2244,84 @@ column:
 	VFMADD231PD  Z25, Z30, Z9
 	VFMADD231PD  Z26, Z30, Z10
 	VFMADD231PD  Z27, Z30, Z11
-	VBROADCASTSD (R10), Z31
+	VBROADCASTSD (R11), Z31
 	VFMADD231PD  Z24, Z31, Z12
 	VFMADD231PD  Z25, Z31, Z13
 	VFMADD231PD  Z26, Z31, Z14
 	VFMADD231PD  Z27, Z31, Z15
-	VBROADCASTSD (R10)(R8*1), Z28
+	VBROADCASTSD (R11)(R8*1), Z28
 	VFMADD231PD  Z24, Z28, Z16
 	VFMADD231PD  Z25, Z28, Z17
 	VFMADD231PD  Z26, Z28, Z18
 	VFMADD231PD  Z27, Z28, Z19
-	VBROADCASTSD (R10)(R8*2), Z29
+	VBROADCASTSD (R11)(R8*2), Z29
 	VFMADD231PD  Z24, Z29, Z20
 	VFMADD231PD  Z25, Z29, Z21
 	VFMADD231PD  Z26, Z29, Z22
 	VFMADD231PD  Z27, Z29, Z23
 	ADDQ         $0x00000008, DI
-	ADDQ         $0x00000008, R10
-	ADDQ         BX, R13
-	DECQ         R12
+	ADDQ         $0x00000008, R11
+	ADDQ         BX, R14
+	DECQ         R13
 	JNZ          column
 	SUBQ         R8, DI
-	SUBQ         R8, R10
-	LEAQ         (AX)(R11*1), R12
-	LEAQ         (CX)(CX*2), R13
-	LEAQ         (R12)(R13*1), R13
-	VMOVUPD      Z0, (R12)
-	VMOVUPD      Z1, 64(R12)
-	VMOVUPD      Z2, 128(R12)
-	VMOVUPD      Z3, 192(R12)
-	VMOVUPD      Z4, (R12)(CX*1)
-	VMOVUPD      Z5, 64(R12)(CX*1)
-	VMOVUPD      Z6, 128(R12)(CX*1)
-	VMOVUPD      Z7, 192(R12)(CX*1)
-	VMOVUPD      Z8, (R12)(CX*2)
-	VMOVUPD      Z9, 64(R12)(CX*2)
-	VMOVUPD      Z10, 128(R12)(CX*2)
-	VMOVUPD      Z11, 192(R12)(CX*2)
-	VMOVUPD      Z12, (R13)
-	VMOVUPD      Z13, 64(R13)
-	VMOVUPD      Z14, 128(R13)
-	VMOVUPD      Z15, 192(R13)
-	VMOVUPD      Z16, (R13)(CX*1)
-	VMOVUPD      Z17, 64(R13)(CX*1)
-	VMOVUPD      Z18, 128(R13)(CX*1)
-	VMOVUPD      Z19, 192(R13)(CX*1)
-	VMOVUPD      Z20, (R13)(CX*2)
-	VMOVUPD      Z21, 64(R13)(CX*2)
-	VMOVUPD      Z22, 128(R13)(CX*2)
-	VMOVUPD      Z23, 192(R13)(CX*2)
-	ADDQ         $0x00000100, R11
-	CMPQ         R11, $0x00000200
-	JNE          strip
+	SUBQ         R8, R11
+	LEAQ         (AX)(R12*1), R13
+	LEAQ         (CX)(CX*2), R14
+	LEAQ         (R13)(R14*1), R14
+	VMOVUPD      Z0, (R13)
+	VMOVUPD      Z1, 64(R13)
+	VMOVUPD      Z2, 128(R13)
+	VMOVUPD      Z3, 192(R13)
+	VMOVUPD      Z4, (R13)(CX*1)
+	VMOVUPD      Z5, 64(R13)(CX*1)
+	VMOVUPD      Z6, 128(R13)(CX*1)
+	VMOVUPD      Z7, 192(R13)(CX*1)
+	VMOVUPD      Z8, (R13)(CX*2)
+	VMOVUPD      Z9, 64(R13)(CX*2)
+	VMOVUPD      Z10, 128(R13)(CX*2)
+	VMOVUPD      Z11, 192(R13)(CX*2)
+	VMOVUPD      Z12, (R14)
+	VMOVUPD      Z13, 64(R14)
+	VMOVUPD      Z14, 128(R14)
+	VMOVUPD      Z15, 192(R14)
+	VMOVUPD      Z16, (R14)(CX*1)
+	VMOVUPD      Z17, 64(R14)(CX*1)
+	VMOVUPD      Z18, 128(R14)(CX*1)
+	VMOVUPD      Z19, 192(R14)(CX*1)
+	VMOVUPD      Z20, (R14)(CX*2)
+	VMOVUPD      Z21, 64(R14)(CX*2)
+	VMOVUPD      Z22, 128(R14)(CX*2)
+	VMOVUPD      Z23, 192(R14)(CX*2)
+	ADDQ         $0x00000100, R12
+	CMPQ         R12, R9
+	JNE          vectors
 	ADDQ         BX, DX
 	ADDQ         CX, AX
 	ADDQ         R8, DI
-	ADDQ         R8, R10
+	ADDQ         R8, R11
 	ADDQ         BX, DX
 	ADDQ         CX, AX
 	ADDQ         R8, DI
-	ADDQ         R8, R10
+	ADDQ         R8, R11
 	ADDQ         BX, DX
 	ADDQ         CX, AX
 	ADDQ         R8, DI
-	ADDQ         R8, R10
+	ADDQ         R8, R11
 	ADDQ         BX, DX
 	ADDQ         CX, AX
 	ADDQ         R8, DI
-	ADDQ         R8, R10
+	ADDQ         R8, R11
 	ADDQ         BX, DX
 	ADDQ         CX, AX
 	ADDQ         R8, DI
-	ADDQ         R8, R10
+	ADDQ         R8, R11
 	ADDQ         BX, DX
 	ADDQ         CX, AX
 	ADDQ         R8, DI
-	ADDQ         R8, R10
+	ADDQ         R8, R11
 	ADDQ         $0x00000030, SI
-	SUBQ         $0x00000006, R9
+	SUBQ         $0x00000006, R10
 	JNZ          rows
 	VZEROUPPER
 	RET

@@ -99,13 +99,14 @@ func testExpand[A dtype.Float](t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 3))
 	for _, m := range []int{4, 8, 24} {
 		for _, rows := range []int{6, 12, 48} {
-			const ld, ldd = Strip + 1, Strip + 2
+			w := Strip * (1 + rows/12)
+			ld, ldd := w+1, w+2
 			x, phi := ending(t, random[A](rng, rows*ld-1)), ending(t, random[A](rng, m*ld-1))
 			b, g := ending(t, random[A](rng, rows)), ending(t, random[A](rng, rows*m))
 			dst := ending(t, random[A](rng, rows*ldd-2))
 			want, inPlace := slices.Clone(dst), slices.Clone(x)
 			for t := range rows {
-				for k := range Strip {
+				for k := range w {
 					v := b[t] * x[t*ld+k]
 					for j := range m {
 						v += g[t*m+j] * phi[j*ld+k]
@@ -113,9 +114,9 @@ func testExpand[A dtype.Float](t *testing.T) {
 					want[t*ldd+k], inPlace[t*ld+k] = v, v
 				}
 			}
-			Of[A]().Expand(dst, ldd, x, b, g, phi, ld, m, rows)
+			Of[A]().Expand(dst, ldd, x, b, g, phi, ld, m, w, rows)
 			near(t, want, dst)
-			Of[A]().Expand(x, ld, x, b, g, phi, ld, m, rows)
+			Of[A]().Expand(x, ld, x, b, g, phi, ld, m, w, rows)
 			near(t, inPlace, x)
 		}
 	}

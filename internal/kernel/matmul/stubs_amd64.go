@@ -15,7 +15,7 @@ func outerF32AVX2(d []float32, x []float32, g []float32, ld int, m int, rows int
 // expandF32AVX2 is expandGo for float32 with AVX2.
 //
 //go:noescape
-func expandF32AVX2(dst []float32, ldd int, x []float32, b []float32, g []float32, phi []float32, ld int, m int, rows int)
+func expandF32AVX2(dst []float32, ldd int, x []float32, b []float32, g []float32, phi []float32, ld int, m int, w int, rows int)
 
 // addF32AVX2 is addGo for float32 with AVX2.
 //
@@ -40,7 +40,7 @@ func outerF32AVX512(d []float32, x []float32, g []float32, ld int, m int, rows i
 // expandF32AVX512 is expandGo for float32 with AVX512.
 //
 //go:noescape
-func expandF32AVX512(dst []float32, ldd int, x []float32, b []float32, g []float32, phi []float32, ld int, m int, rows int)
+func expandF32AVX512(dst []float32, ldd int, x []float32, b []float32, g []float32, phi []float32, ld int, m int, w int, rows int)
 
 // addF32AVX512 is addGo for float32 with AVX512.
 //
@@ -70,7 +70,7 @@ func outerF64AVX2(d []float64, x []float64, g []float64, ld int, m int, rows int
 // expandF64AVX2 is expandGo for float64 with AVX2.
 //
 //go:noescape
-func expandF64AVX2(dst []float64, ldd int, x []float64, b []float64, g []float64, phi []float64, ld int, m int, rows int)
+func expandF64AVX2(dst []float64, ldd int, x []float64, b []float64, g []float64, phi []float64, ld int, m int, w int, rows int)
 
 // addF64AVX2 is addGo for float64 with AVX2.
 //
@@ -95,7 +95,7 @@ func outerF64AVX512(d []float64, x []float64, g []float64, ld int, m int, rows i
 // expandF64AVX512 is expandGo for float64 with AVX512.
 //
 //go:noescape
-func expandF64AVX512(dst []float64, ldd int, x []float64, b []float64, g []float64, phi []float64, ld int, m int, rows int)
+func expandF64AVX512(dst []float64, ldd int, x []float64, b []float64, g []float64, phi []float64, ld int, m int, w int, rows int)
 
 // addF64AVX512 is addGo for float64 with AVX512.
 //
