@@ -10,7 +10,7 @@ import (
 	"github.com/mhc-go/mhc/op/fused"
 )
 
-// wantStreams checks x [..., n, C] and returns its last two dimensions.
+// wantStreams checks x [..., n, C] and splits its shape.
 func wantStreams(x fused.Operand) (lead tensor.Shape, n, channels int, err error) {
 	if err := wantStorage(x); err != nil {
 		return nil, 0, 0, err
@@ -22,6 +22,7 @@ func wantStreams(x fused.Operand) (lead tensor.Shape, n, channels int, err error
 	return lead, last[0], last[1], nil
 }
 
+// wantStorage checks that a dtype is one of streams.
 func wantStorage(x fused.Operand) error {
 	return wantDtype(x, "", tensor.Float32, tensor.Float64, BFloat16, Float16)
 }
@@ -39,8 +40,10 @@ func wantCoefficient(o, x fused.Operand) error {
 	return wantDtype(o, where(x), arithmetic(x.Dtype))
 }
 
+// where is the reason that x gives for the dtype of another operand.
 func where(x fused.Operand) string { return fmt.Sprintf(" where %s is %v", x.Name, x.Dtype) }
 
+// orList reads a, b or c.
 func orList(ts []tensor.Dtype) string {
 	s := fmt.Sprint(ts[0])
 	for i, t := range ts[1:] {

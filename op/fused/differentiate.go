@@ -38,8 +38,11 @@ func (f forward) Do(values ...gorgonia.Value) (v gorgonia.Value, err error) {
 		if err != nil {
 			return err
 		}
+		if err := checkAll(out, f.Outputs, false); err != nil {
+			return err
+		}
 		v = newBundle(out)
-		return checkAll(out, f.Outputs, false)
+		return nil
 	})
 	return v, err
 }

@@ -14,6 +14,8 @@ const uses = 8
 // fork returns a node of n's value that is one use more of n. Where a node of a
 // dtype that the built-in Add does not know had several uses, Grad would add
 // their gradients with Add; here n has one use, the fork, whose backward is sum.
+// All tensors of a fork are n's, which is safe as no built-in operator computes
+// with such a dtype, and so none writes into them.
 func fork(n *gorgonia.Node, sum func(terms ...tensor.Tensor) (tensor.Tensor, error)) (*gorgonia.Node, error) {
 	x, err := OperandOf("x", n)
 	if err != nil {
@@ -37,8 +39,11 @@ func fork(n *gorgonia.Node, sum func(terms ...tensor.Tensor) (tensor.Tensor, err
 					terms = append(terms, g)
 				}
 			}
-			if len(terms) == 0 {
+			switch len(terms) {
+			case 0:
 				return nil, errors.New("no output has a gradient")
+			case 1:
+				return terms, nil
 			}
 			s, err := sum(terms...)
 			return []tensor.Tensor{s}, err
