@@ -35,10 +35,10 @@ func compare(ctx context.Context, text *corpus, o options, dev *device.Device, o
 	}
 	unigram, bigram := o.config(text, dev, nil).baselines(text)
 	if err := drawPlot(filepath.Join(o.Out, lossFile), "training loss", "nats a character",
-		losses, []level{{"bigram", bigram}}, false); err != nil {
+		losses, []level{{"bigram", bigram}}); err != nil {
 		return err
 	}
-	if err := drawPlot(filepath.Join(o.Out, gainFile), "Amax gain of the stack", "gain", gains, nil, true); err != nil {
+	if err := drawPlot(filepath.Join(o.Out, gainFile), "Amax gain of the stack", "gain", gains, nil); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "\nvalidation loss at the end (nats a character), largest gain of the stack\n  %-8s %.4f\n  %-8s %.4f\n",

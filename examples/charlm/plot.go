@@ -23,18 +23,20 @@ type level struct {
 	value float64
 }
 
-// drawPlot writes a PNG. Levels are dashed; logY draws powers of ten.
-func drawPlot(file, title, yLabel string, curves []curve, levels []level, logY bool) error {
+// wideRange is the ratio of the largest to the smallest value from which an axis
+// counts in powers of ten.
+const wideRange = 30
+
+// drawPlot writes a PNG of positive values. Levels are dashed.
+func drawPlot(file, title, yLabel string, curves []curve, levels []level) error {
 	p := plot.New()
 	p.Title.Text = title
 	p.X.Label.Text = "step"
 	p.Y.Label.Text = yLabel
 	p.Legend.Top = true
+	p.Legend.XOffs, p.Legend.YOffs = vg.Points(-6), vg.Points(-6)
+	p.Legend.Padding = vg.Points(3)
 	p.Add(plotter.NewGrid())
-	if logY {
-		p.Y.Scale = plot.LogScale{}
-		p.Y.Tick.Marker = plot.LogTicks{Prec: -1}
-	}
 	for i, c := range curves {
 		if len(c.points) == 0 {
 			return fmt.Errorf("plot %s: curve %q has no points", filepath.Base(file), c.name)
@@ -57,9 +59,11 @@ func drawPlot(file, title, yLabel string, curves []curve, levels []level, logY b
 		p.Legend.Add(l.name, f)
 		p.Y.Min, p.Y.Max = min(p.Y.Min, at), max(p.Y.Max, at)
 	}
-	if logY {
-		// Room around the curves, also around one that is constant.
-		p.Y.Min, p.Y.Max = p.Y.Min/1.2, p.Y.Max*1.2
+	// Room around the curves, also around one that is constant.
+	p.Y.Min, p.Y.Max = p.Y.Min/1.1, p.Y.Max*1.1
+	if p.Y.Max > wideRange*p.Y.Min {
+		p.Y.Scale = plot.LogScale{}
+		p.Y.Tick.Marker = plot.LogTicks{Prec: -1}
 	}
 	return p.Save(7*vg.Inch, 4.5*vg.Inch, file)
 }
