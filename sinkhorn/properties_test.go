@@ -99,12 +99,13 @@ func TestOrthogonal(t *testing.T) {
 	})
 }
 
-// batch is matrices enough for several pieces of work, some in the log domain.
+// batch is matrices enough for several pieces of work, some of which need float64
+// and some the log domain.
 func batch[T dtype.Float](tokens, n int) (logits, dout []T) {
 	rng := rand.New(rand.NewPCG(9, 1))
 	logits, dout = normal[T](rng, tokens*n*n, 1), normal[T](rng, tokens*n*n, 1)
 	for k := 0; k < len(logits); k += 37 * n * n {
-		logits[k] = 1e3
+		logits[k] = []T{1e3, 100}[k/(n*n)%2]
 	}
 	return logits, dout
 }

@@ -11,10 +11,10 @@
 // # Range
 //
 // Finite logits give a finite result and a finite gradient, whatever their size.
-// Matrices whose starting entries would come near to underflow in the element
-// type are computed in the log domain in float64, one by one and many times
-// slower: that takes differences of 46 or more within a column (460 in float64)
-// with an eps near 0, or an eps above 1.
+// With an eps near 0, differences of 46 or more within a line of float32 logits
+// (the row of a softmax, else the column) would come near to underflow, and their
+// blocks are computed in float64; with differences of 460 or more, or an eps above
+// 1, a matrix is computed in the log domain, which is a hundred times slower or more.
 //
 // A NaN among the logits makes the whole matrix NaN, in both directions, and no
 // other matrix. A logit of -Inf is the limit, an entry of 0 with gradient 0; a

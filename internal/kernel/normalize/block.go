@@ -23,8 +23,6 @@ package normalize
 
 import (
 	"math"
-	"math/bits"
-	"unsafe"
 
 	"github.com/mhc-go/mhc/dtype"
 	"github.com/mhc-go/mhc/internal/kernel/exp"
@@ -49,9 +47,9 @@ type Projection struct {
 }
 
 // Chunk is the number of tokens, in whole blocks, that make a piece of work of
-// some 20 to 50 us, which is worth a goroutine.
+// some 10 us forward and 20 backward, which is worth a goroutine.
 func (p Projection) Chunk() int {
-	const work = 20000 // entries of a block times steps
+	const work = 8000 // entries of a block times steps
 	return width * max(1, work/(p.N*p.N*(p.Steps+8)))
 }
 
@@ -61,18 +59,24 @@ type Block[T dtype.Float] struct {
 	k     *kernels[T]
 	exp   func(dst, src []T)
 	lanes *lanes.Kernels[T]
-	// tiny is the smallest entry at the start that the steps are trusted with: a
-	// block lane with a smaller one goes the way of package-internal slow.
+	// tiny is the smallest entry at the start that the steps are trusted with: it
+	// leaves room for an entry to shrink and grow by large factors on its way, and
+	// keeps the rounding of the exponential's argument small.
 	tiny T
 	y    []T // N*N, backward only
 	soft []T // N*N, backward from a softmax only
 	sums []T // N a step, or N
-	slow *logDomain
+	wide *wide
+	log  *logDomain
 }
 
 // New is a Block for p; backward says whether Backward will be called.
 func New[T dtype.Float](p Projection, backward bool) *Block[T] {
-	b := &Block[T]{Projection: p, k: active[T](), exp: exp.For[T]().Exp, lanes: lanes.For[T](), tiny: T(tiny[T]())}
+	tiny := 1e-200
+	if single[T]() {
+		tiny = 1e-20
+	}
+	b := &Block[T]{Projection: p, k: active[T](), exp: exp.For[T]().Exp, lanes: lanes.For[T](), tiny: T(tiny)}
 	if !backward {
 		b.sums = make([]T, p.N*width)
 		return b
@@ -85,27 +89,24 @@ func New[T dtype.Float](p Projection, backward bool) *Block[T] {
 	return b
 }
 
-// tiny leaves room for an entry to shrink and grow by large factors on its way
-// through the steps, and keeps the rounding of the exponential's argument small.
-func tiny[T dtype.Float]() float64 {
-	if unsafe.Sizeof(T(0)) == 4 {
-		return 1e-20
-	}
-	return 1e-200
-}
-
 // Forward writes the projection of the block logits to out.
-func (b *Block[T]) Forward(out, logits []T) {
-	low := b.run(out, logits, 0)
-	for ; low != 0; low &= low - 1 {
-		b.logForward(out, logits, bits.TrailingZeros16(low))
+func (b *Block[T]) Forward(out, logits []T) { b.forward(out, logits, math.MaxUint16) }
+
+// forward is Forward of which only the lanes in wanted matter.
+func (b *Block[T]) forward(out, logits []T, wanted uint16) {
+	low := b.run(out, logits, 0) & wanted
+	if low != 0 {
+		b.redo(low, out, logits, nil)
 	}
 }
 
 // Backward writes to grad the gradient by the block logits of the loss whose
 // gradient by the projection is dout.
-func (b *Block[T]) Backward(grad, logits, dout []T) {
-	low := b.run(b.y, logits, b.N*width)
+func (b *Block[T]) Backward(grad, logits, dout []T) { b.backward(grad, logits, dout, math.MaxUint16) }
+
+// backward is Backward of which only the lanes in wanted matter.
+func (b *Block[T]) backward(grad, logits, dout []T, wanted uint16) {
+	low := b.run(b.y, logits, b.N*width) & wanted
 	copy(grad, dout)
 	b.lanes.Mul(grad, b.y)
 	if b.N == 4 && b.k.reverse4 != nil {
@@ -116,16 +117,16 @@ func (b *Block[T]) Backward(grad, logits, dout []T) {
 			b.k.reverse(grad, b.y, b.sums[s*b.N*width:], b.N, line, along)
 		}
 	}
+	line, along := b.start()
 	if b.Softmax {
 		if b.Eps != 0 {
 			b.k.ratio(grad, b.soft, T(b.Eps))
 		}
-		b.k.reverse(grad, b.soft, b.sums, b.N, b.N, 1)
+		b.k.reverse(grad, b.soft, b.sums, b.N, line, along)
 	}
-	line, along := b.start()
 	b.k.balance(grad, logits, b.N, line, along)
-	for ; low != 0; low &= low - 1 {
-		b.logBackward(grad, logits, dout, bits.TrailingZeros16(low))
+	if low != 0 {
+		b.redo(low, grad, logits, dout)
 	}
 }
 

@@ -6,7 +6,7 @@ import "github.com/mhc-go/mhc/internal/tier"
 
 // The kernels by tier.
 var (
-	single = [...]kernels[float32]{
+	singles = [...]kernels[float32]{
 		tier.Go: portable[float32](),
 		tier.AVX2: {
 			shift: shiftF32AVX2, floor: floorF32AVX2, step: stepF32AVX2, reverse: reverseF32AVX2, ratio: ratioF32AVX2, balance: balanceF32AVX2,
@@ -16,7 +16,7 @@ var (
 			steps4: steps4F32AVX512, reverse4: reverse4F32AVX512,
 		},
 	}
-	double = [...]kernels[float64]{
+	doubles = [...]kernels[float64]{
 		tier.Go: portable[float64](),
 		tier.AVX2: {
 			shift: shiftF64AVX2, floor: floorF64AVX2, step: stepF64AVX2, reverse: reverseF64AVX2, ratio: ratioF64AVX2, balance: balanceF64AVX2,

@@ -4,6 +4,6 @@ package normalize
 
 // The kernels by tier, of which there is one.
 var (
-	single = [...]kernels[float32]{portable[float32]()}
-	double = [...]kernels[float64]{portable[float64]()}
+	singles = [...]kernels[float32]{portable[float32]()}
+	doubles = [...]kernels[float64]{portable[float64]()}
 )

@@ -233,8 +233,8 @@ func TestStepsInRegisters(t *testing.T) {
 	if tier.Available() < tier.AVX512 {
 		t.Skip("this CPU has no AVX-512")
 	}
-	testStepsInRegisters(t, &single[tier.AVX512])
-	testStepsInRegisters(t, &double[tier.AVX512])
+	testStepsInRegisters(t, &singles[tier.AVX512])
+	testStepsInRegisters(t, &doubles[tier.AVX512])
 }
 
 func testStepsInRegisters[T dtype.Float](t *testing.T, k *kernels[T]) {
@@ -277,7 +277,7 @@ func testStepsInRegisters[T dtype.Float](t *testing.T, k *kernels[T]) {
 // Every tier has every kernel; those in registers are AVX-512's own.
 func TestNoKernelMissing(t *testing.T) {
 	for level := tier.Go; level <= tier.Available(); level++ {
-		for _, k := range []reflect.Value{reflect.ValueOf(single[level]), reflect.ValueOf(double[level])} {
+		for _, k := range []reflect.Value{reflect.ValueOf(singles[level]), reflect.ValueOf(doubles[level])} {
 			for i := range k.NumField() {
 				if name := k.Type().Field(i).Name; name != "steps4" && name != "reverse4" || level == tier.AVX512 {
 					assert.False(t, k.Field(i).IsNil(), "%v lacks %s", level, name)

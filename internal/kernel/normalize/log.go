@@ -76,14 +76,14 @@ func (b *Block[T]) logBackward(grad, logits, dout []T, lane int) {
 // logRun does the start and the steps of one lane.
 func (b *Block[T]) logRun(logits []T, lane int) *logDomain {
 	n := b.N
-	if b.slow == nil {
+	if b.log == nil {
 		nn := n * n
-		b.slow = &logDomain{
+		b.log = &logDomain{
 			l: make([]float64, nn), soft: make([]float64, nn), g: make([]float64, nn),
 			sums: make([]float64, b.Steps*n), tops: make([]int, n),
 		}
 	}
-	d, logEps := b.slow, math.Log(b.Eps)
+	d, logEps := b.log, math.Log(b.Eps)
 	for k := range d.l {
 		d.l[k] = float64(logits[k*width+lane])
 	}
@@ -147,16 +147,23 @@ func (d *logDomain) logSum(n, first, along int) float64 {
 	}
 	sum := 0.0
 	for k, j := first, 0; j < n; k, j = k+along, j+1 {
-		sum += math.Exp(d.l[k] - top)
+		if x := d.l[k] - top; x == 0 {
+			sum++
+		} else if !(x < -746) { // where the exponential is 0, but not of a NaN
+			sum += math.Exp(x)
+		}
+	}
+	if sum == 1 {
+		return top
 	}
 	return top + math.Log(sum)
 }
 
 // logAdd is log(exp(x) + exp(y)).
 func logAdd(x, y float64) float64 {
-	top := max(x, y)
-	if math.IsInf(top, -1) {
-		return top
+	if math.IsInf(y, -1) {
+		return x
 	}
+	top := max(x, y)
 	return top + math.Log1p(math.Exp(min(x, y)-top))
 }

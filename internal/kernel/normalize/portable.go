@@ -1,8 +1,6 @@
 package normalize
 
 import (
-	"unsafe"
-
 	"github.com/mhc-go/mhc/dtype"
 	"github.com/mhc-go/mhc/internal/kernel/lanes"
 	"github.com/mhc-go/mhc/internal/tier"
@@ -28,9 +26,9 @@ func portable[T dtype.Float]() kernels[T] {
 }
 
 func active[T dtype.Float]() *kernels[T] {
-	var k any = &double[tier.Active]
-	if unsafe.Sizeof(T(0)) == 4 {
-		k = &single[tier.Active]
+	var k any = &doubles[tier.Active]
+	if single[T]() {
+		k = &singles[tier.Active]
 	}
 	return k.(*kernels[T])
 }
