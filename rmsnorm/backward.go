@@ -1,8 +1,6 @@
 package rmsnorm
 
 import (
-	"unsafe"
-
 	"github.com/mhc-go/mhc/dtype"
 	"github.com/mhc-go/mhc/internal/kernel/matmul"
 	"github.com/mhc-go/mhc/internal/parallel"
@@ -10,12 +8,12 @@ import (
 
 const (
 	// backwardRows is how many tokens a tile has.
-	backwardRows = 8 * matmul.Rows
+	backwardRows = 4 * matmul.Rows
 	// backwardPieces is how many pieces backward's work has, if there is enough
 	// of it; a piece is one block of channels of one chunk of the tokens.
 	backwardPieces = 64
-	// chunkTokens is the largest number of tokens whose float32 gradients of phi
-	// are added up one after the other.
+	// chunkTokens is the largest number of tokens whose gradients of phi are added
+	// up one after the other, a tile at a time.
 	chunkTokens = 680 * backwardRows
 )
 
@@ -46,9 +44,8 @@ func backward[S, P dtype.Storage, A dtype.Float](dx []S, dphi []P, x []S, phi []
 			load(&l, tile, x, t, rows, b, r[t:], squares)
 			for s := 0; s < b.width; s += matmul.Strip {
 				if dphi != nil {
-					ahead := min((t+backwardRows)*d.K+b.lo+s, len(x)-1)
-					l.Outer(partial[c*l.packed()+b.at+s:], tile[s:], up.dmix[t*l.columns:], l.stride, l.columns, rows,
-						(*byte)(unsafe.Pointer(&x[ahead])), d.K*int(unsafe.Sizeof(x[0])))
+					next, step := coming(&l, x, t+backwardRows, b.lo+s)
+					l.Outer(partial[c*l.packed()+b.at+s:], tile[s:], up.dmix[t*l.columns:], l.stride, l.columns, rows, next, step)
 				}
 				if dx != nil {
 					expand(&l, dx, tile, t, rows, b, s, w, up)
@@ -77,7 +74,7 @@ func backward[S, P dtype.Storage, A dtype.Float](dx []S, dphi []P, x []S, phi []
 // beside its part of x, and no more than chunkTokens.
 func chunk[A dtype.Float](l *layout[A]) (rows, chunks int) {
 	rows = l.Tokens * l.blocks() / backwardPieces
-	rows = min(max(rows, 2*backwardRows, 4*l.columns), chunkTokens)
+	rows = min(max(rows, 4*backwardRows, 4*l.columns), chunkTokens)
 	rows = roundUp(rows, backwardRows)
 	return rows, (l.Tokens + rows - 1) / rows
 }

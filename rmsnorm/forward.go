@@ -2,15 +2,14 @@ package rmsnorm
 
 import (
 	"math"
-	"unsafe"
 
 	"github.com/mhc-go/mhc/dtype"
 	"github.com/mhc-go/mhc/internal/kernel/matmul"
 	"github.com/mhc-go/mhc/internal/parallel"
 )
 
-// forwardWork is how many products of two numbers a piece of forward's work has:
-// some 10 microseconds of them.
+// forwardWork is how many multiplications a piece of forward's work has: some 10
+// microseconds of them.
 const forwardWork = 1 << 19
 
 func forward[S, P dtype.Storage, A dtype.Float](mix, r []A, x []S, phi []P, d Dims, eps float64) {
@@ -35,11 +34,11 @@ func forward[S, P dtype.Storage, A dtype.Float](mix, r []A, x []S, phi []P, d Di
 				for i, s := range squares[:rows] {
 					total[t-lo+i] += float64(s)
 				}
-				ahead := min(t+matmul.Rows, d.Tokens-1)*d.K + b.lo
+				next, step := coming(&l, x, t+matmul.Rows, b.lo)
 				if t+matmul.Rows >= hi {
-					ahead = lo*d.K + min(b.hi, d.K-1)
+					next, step = coming(&l, x, lo, b.hi)
 				}
-				l.Dot(product[(t-lo)*l.columns:], tile, w[b.at:], l.stride, l.columns, b.width, (*byte)(unsafe.Pointer(&x[ahead])), d.K*int(unsafe.Sizeof(x[0])))
+				l.Dot(product[(t-lo)*l.columns:], tile, w[b.at:], l.stride, l.columns, b.width, next, step)
 			}
 		}
 		for t := lo; t < hi; t++ {

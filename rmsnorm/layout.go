@@ -12,8 +12,8 @@ const (
 	// blockBytes is how much of a token lies in one block of channels: six tokens
 	// and four columns of phi then share a first-level cache of 32 KiB.
 	blockBytes = 2048
-	// lineBytes is a cache line. One more than a block has lies between the rows of a
-	// tile, so that they do not compete for the same few places of a cache.
+	// lineBytes is a cache line. Rows of a tile lie one more than a block apart, lest
+	// they compete for the same few places of a cache.
 	lineBytes = 64
 )
 
@@ -63,14 +63,11 @@ func pack[A dtype.Float, P dtype.Storage](l *layout[A], phi []P) []A {
 			}
 			return
 		}
-		var wide []A
+		wide := make([]A, matmul.Strip*l.M)
 		for k := b.lo; k < b.hi; k += matmul.Strip {
 			rows := min(matmul.Strip, b.hi-k)
 			src, ok := any(phi[k*l.M:]).([]A)
 			if !ok {
-				if wide == nil {
-					wide = make([]A, matmul.Strip*l.M)
-				}
 				src = wide[:rows*l.M]
 				dtype.Widen(src, phi[k*l.M:][:rows*l.M])
 			}
@@ -88,14 +85,11 @@ func unpack[A dtype.Float, P dtype.Storage](l *layout[A], dst []P, src []A, b bl
 		}
 		return
 	}
-	var wide []A
+	wide := make([]A, matmul.Strip*l.M)
 	for k := b.lo; k < b.hi; k += matmul.Strip {
 		rows := min(matmul.Strip, b.hi-k)
 		to, ok := any(dst[k*l.M:]).([]A)
 		if !ok {
-			if wide == nil {
-				wide = make([]A, matmul.Strip*l.M)
-			}
 			to = wide[:rows*l.M]
 		}
 		l.Transpose(to, l.M, src[k-b.lo:], l.stride, l.M, rows)
@@ -121,4 +115,11 @@ func load[A dtype.Float, S dtype.Storage](l *layout[A], tile []A, x []S, t, rows
 	for i := range rows {
 		clear(tile[i*l.stride+n : i*l.stride+b.width])
 	}
+}
+
+// coming says where a kernel fetches ahead: the address of channel k of token t,
+// or of the last channel of all if there is none, and the bytes from token to
+// token.
+func coming[A dtype.Float, S dtype.Storage](l *layout[A], x []S, t, k int) (next *byte, step int) {
+	return (*byte)(unsafe.Pointer(&x[min(t*l.K+k, len(x)-1)])), l.K * int(unsafe.Sizeof(x[0]))
 }
