@@ -63,9 +63,12 @@ func NewTrainer(loss *gorgonia.Node, params gorgonia.Nodes, options ...TrainerOp
 			return nil, err
 		}
 	}
-	var err error
-	t.machine, err = newMachine(t.graph, append(t.machineOptions(), gorgonia.BindDualValues(t.params...))...)
-	return t, err
+	machine, err := newMachine(t.graph, append(t.machineOptions(), gorgonia.BindDualValues(t.params...))...)
+	if err != nil {
+		return nil, err
+	}
+	t.machine = machine
+	return t, nil
 }
 
 func (t *Trainer) check() error {
