@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"runtime"
 	"text/tabwriter"
 	"time"
 
@@ -15,7 +13,6 @@ import (
 	"github.com/mhc-go/mhc"
 	"github.com/mhc-go/mhc/internal/bench"
 	"github.com/mhc-go/mhc/internal/device"
-	"github.com/mhc-go/mhc/internal/tier"
 	"github.com/mhc-go/mhc/op"
 )
 
@@ -47,18 +44,6 @@ and the tensors that it is given.
 With -peer gorgonia the exit status is 1 if the two sides' results differ.`
 }
 
-// benchRun is the first JSON line.
-type benchRun struct {
-	Version    string `json:"version"`
-	Commit     string `json:"commit"`
-	Go         string `json:"go"`
-	GOMAXPROCS int    `json:"gomaxprocs"`
-	Kernels    string `json:"kernels"`
-	Device     string `json:"device"`
-	Preset     string `json:"preset"`
-	Seed       uint64 `json:"seed"`
-}
-
 // Run measures every operator at every size.
 func (c *benchCommand) Run(std streams) (err error) {
 	dev, err := device.Open(c.Device)
@@ -66,16 +51,13 @@ func (c *benchCommand) Run(std streams) (err error) {
 		return err
 	}
 	defer dev.Close()
-	lines, closeLines, err := c.lines(std.out)
+	out, closeOut, err := output(c.Output, std.out)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeLines()) }()
-	build := readBuild()
-	if err := lines.Encode(benchRun{
-		Version: build.version, Commit: build.commit, Go: runtime.Version(), GOMAXPROCS: runtime.GOMAXPROCS(0),
-		Kernels: tier.Active.String(), Device: dev.Description, Preset: c.Preset.String(), Seed: c.Seed,
-	}); err != nil {
+	defer func() { err = errors.Join(err, closeOut()) }()
+	lines := json.NewEncoder(out)
+	if err := lines.Encode(bench.NewEnvironment(dev, c.Preset.String(), c.Seed)); err != nil {
 		return err
 	}
 	names := c.Operators
@@ -110,22 +92,6 @@ func (c *benchCommand) Run(std streams) (err error) {
 		return errFailed
 	}
 	return nil
-}
-
-// lines is where the JSON lines go.
-func (c *benchCommand) lines(stdout io.Writer) (*json.Encoder, func() error, error) {
-	none := func() error { return nil }
-	switch c.Output {
-	case "":
-		return json.NewEncoder(io.Discard), none, nil
-	case "-":
-		return json.NewEncoder(stdout), none, nil
-	}
-	f, err := os.Create(c.Output)
-	if err != nil {
-		return nil, nil, err
-	}
-	return json.NewEncoder(f), f.Close, nil
 }
 
 var dtypes = map[string]tensor.Dtype{

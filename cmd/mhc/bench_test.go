@@ -17,13 +17,13 @@ import (
 var short = []string{"-rounds", "2", "-round-time", "1us", "-n", "2,3", "-C", "4", "-N", "3", "-tmax", "2"}
 
 // benchLines reads JSON lines: one on the run, then the results.
-func benchLines(t *testing.T, text string) (benchRun, []bench.Result) {
-	var first benchRun
+func benchLines(t *testing.T, text string) (bench.Environment, []bench.Result) {
+	var first bench.Environment
 	var results []bench.Result
 	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
 		decoder := json.NewDecoder(strings.NewReader(lines.Text()))
 		decoder.DisallowUnknownFields()
-		if first == (benchRun{}) {
+		if first == (bench.Environment{}) {
 			require.NoError(t, decoder.Decode(&first))
 			continue
 		}

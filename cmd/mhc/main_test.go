@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -20,7 +21,7 @@ const goldenDir = "../../tests/testdata/golden"
 // execute runs a command line.
 func execute(args ...string) (status int, out, err string) {
 	var stdout, stderr bytes.Buffer
-	status = run(args, &stdout, &stderr)
+	status = run(context.Background(), args, &stdout, &stderr)
 	return status, stdout.String(), stderr.String()
 }
 
@@ -42,7 +43,7 @@ func TestArgumentsThatCannotBeUsed(t *testing.T) {
 		"unexpected argument frobnicate":        {"frobnicate"},
 		`expected "<path> ..."`:                 {"verify"},
 		`--vm must be one of "tape","lisp"`:     {"verify", "-vm", "both2", goldenDir},
-		`device "tpu", want one of cpu, cuda`:          {"verify", "-device", "tpu", goldenDir},
+		`device "tpu", want one of cpu, cuda`:   {"verify", "-device", "tpu", goldenDir},
 		"nowhere: no such file":                 {"verify", "nowhere"},
 		"no *.safetensors files in this folder": {"verify", "."},
 	} {
