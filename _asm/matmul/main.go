@@ -105,9 +105,10 @@ func (t target) end() {
 // base loads the address of a slice argument.
 func base(name string) Register { return Load(Param(name).Base(), GP64()) }
 
+// value loads another argument.
 func value(name string) Register { return Load(Param(name), GP64()) }
 
-// bytes loads a number of numbers, and turns it into bytes.
+// count loads a number of numbers, and turns it into bytes.
 func (t target) count(name string) Register {
 	r := value(name)
 	SHLQ(log2(t.size), r)
@@ -124,17 +125,10 @@ func copyOf(r Register) GPVirtual {
 	return to
 }
 
-// times returns n*r, n from 2 to 4.
-func times(n int, r Register) GPVirtual {
+// triple returns 3*r.
+func triple(r Register) GPVirtual {
 	to := GP64()
-	switch n {
-	case 2:
-		LEAQ(Mem{Base: r, Index: r, Scale: 1}, to)
-	case 3:
-		LEAQ(Mem{Base: r, Index: r, Scale: 2}, to)
-	case 4:
-		LEAQ(Mem{Index: r, Scale: 4}, to)
-	}
+	LEAQ(Mem{Base: r, Index: r, Scale: 2}, to)
 	return to
 }
 
@@ -154,7 +148,7 @@ type threes struct {
 func newThrees(at, stride Register, n int) threes {
 	m := threes{[]Register{at}, stride}
 	if n > 3 {
-		by := times(3, stride)
+		by := triple(stride)
 		for i := 3; i < n; i += 3 {
 			m.at = append(m.at, offset(m.at[len(m.at)-1], by))
 		}
@@ -183,16 +177,16 @@ func (m threes) retreat(by Op) {
 }
 
 // four addresses four rows.
-type four struct{ at, stride, triple Register }
+type four struct{ at, stride, thrice Register }
 
-func newFour(at, stride Register) four { return four{at, stride, times(3, stride)} }
+func newFour(at, stride Register) four { return four{at, stride, triple(stride)} }
 
 func (m four) row(i int) Mem {
 	switch i {
 	case 0:
 		return Mem{Base: m.at}
 	case 3:
-		return Mem{Base: m.at, Index: m.triple, Scale: 1}
+		return Mem{Base: m.at, Index: m.thrice, Scale: 1}
 	}
 	return Mem{Base: m.at, Index: m.stride, Scale: uint8(i)}
 }
@@ -221,10 +215,13 @@ func (t target) dot() {
 	}
 	loop("columns", groups, func() {
 		for r := 0; r < rows; r += high {
-			acc := t.regs[:high*cols]
-			rest := t.regs[high*cols:]
+			acc, rest := t.regs[:high*cols], t.regs[high*cols:]
 			for _, a := range acc {
 				t.zero(a)
+			}
+			along := append([]Register{p.at}, xs.at[r/3:(r+high)/3]...)
+			if r == 0 {
+				along = append(along, next)
 			}
 			n := copyOf(w)
 			SHRQ(log2(line), n)
@@ -234,36 +231,22 @@ func (t target) dot() {
 				}
 				if r == 0 {
 					PREFETCHT1(Mem{Base: next})
-					ADDQ(U32(line), next)
 				}
-				ADDQ(U32(line), xs.at[r/3])
-				if high == rows {
-					ADDQ(U32(line), xs.at[1])
+				for _, a := range along {
+					ADDQ(U32(line), a)
 				}
-				ADDQ(U32(line), p.at)
 			})
-			SUBQ(w, p.at)
-			if r == 0 {
-				SUBQ(w, next)
-				ADDQ(stride, next)
+			for _, a := range along {
+				SUBQ(w, a)
 			}
-			SUBQ(w, xs.at[r/3])
-			if high == rows {
-				SUBQ(w, xs.at[1])
-			}
-			to := copyOf(c)
 			for i := range high {
-				t.sumFour(acc[i*cols:][:cols], rest[0], Mem{Base: to})
-				if i+1 < high {
-					ADDQ(m, to)
-				}
+				t.sumFour(acc[i*cols:][:cols], rest[0], Mem{Base: c})
+				ADDQ(m, c)
 			}
-			if r+high < rows {
-				Comment("the next rows of c")
-				LEAQ(Mem{Base: to, Index: m, Scale: 1}, c)
-			} else if high < rows {
-				SUBQ(times(3, m), c)
-			}
+		}
+		ADDQ(stride, next)
+		for range rows / 3 {
+			SUBQ(triple(m), c)
 		}
 		ADDQ(U32(cols*t.size), c)
 		LEAQ(Mem{Base: p.at, Index: ld, Scale: 4}, p.at)
@@ -354,7 +337,7 @@ func (t target) sumFour(v []VecPhysical, spare VecPhysical, to Mem) {
 func (t target) outer() {
 	t.begin("outer", "d, x, g []%[1]s, ld, m, rows int, next *byte, stride int")
 	ld, m, stride := t.count("ld"), t.count("m"), value("stride")
-	triple := times(3, ld)
+	thrice := triple(ld)
 	across := len(t.regs) / 2 / cols // vectors of a row of the tile
 	done := GP64()                   // bytes of the strip
 	XORQ(done, done)
@@ -389,7 +372,7 @@ func (t target) outer() {
 			ADDQ(ld, at)
 			ADDQ(m, f)
 		})
-		to := four{d, ld, triple}
+		to := four{d, ld, thrice}
 		for j := range cols {
 			for i := range across {
 				a := acc[j*across+i]

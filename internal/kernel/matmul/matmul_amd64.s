@@ -78,15 +78,14 @@ row0:
 	VFMADD231PS  Y15, Y13, Y7
 	VFMADD231PS  Y15, Y14, Y11
 	PREFETCHT1   (R11)
-	ADDQ         $0x00000040, R11
-	ADDQ         $0x00000040, CX
 	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000040, CX
+	ADDQ         $0x00000040, R11
 	DECQ         R13
 	JNZ          row0
 	SUBQ         DI, DX
-	SUBQ         DI, R11
-	ADDQ         R12, R11
 	SUBQ         DI, CX
+	SUBQ         DI, R11
 	VUNPCKHPS    Y1, Y0, Y12
 	VUNPCKLPS    Y1, Y0, Y0
 	VADDPS       Y12, Y0, Y0
@@ -128,23 +127,21 @@ row0:
 	VADDPS       X12, X8, X8
 	VADDPS       (AX), X8, X8
 	VMOVUPS      X8, (AX)
-
-	// the next rows of c
-	LEAQ   (AX)(SI*1), AX
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
-	VXORPS Y8, Y8, Y8
-	VXORPS Y9, Y9, Y9
-	VXORPS Y10, Y10, Y10
-	VXORPS Y11, Y11, Y11
-	MOVQ   DI, R13
-	SHRQ   $0x06, R13
+	ADDQ         SI, AX
+	VXORPS       Y0, Y0, Y0
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VXORPS       Y6, Y6, Y6
+	VXORPS       Y7, Y7, Y7
+	VXORPS       Y8, Y8, Y8
+	VXORPS       Y9, Y9, Y9
+	VXORPS       Y10, Y10, Y10
+	VXORPS       Y11, Y11, Y11
+	MOVQ         DI, R13
+	SHRQ         $0x06, R13
 
 row3:
 	VMOVUPS      (R10), Y12
@@ -185,13 +182,12 @@ row3:
 	VFMADD231PS  Y15, Y12, Y3
 	VFMADD231PS  Y15, Y13, Y7
 	VFMADD231PS  Y15, Y14, Y11
-	ADDQ         $0x00000040, R10
 	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000040, R10
 	DECQ         R13
 	JNZ          row3
 	SUBQ         DI, DX
 	SUBQ         DI, R10
-	MOVQ         AX, R13
 	VUNPCKHPS    Y1, Y0, Y12
 	VUNPCKLPS    Y1, Y0, Y0
 	VADDPS       Y12, Y0, Y0
@@ -203,9 +199,9 @@ row3:
 	VADDPS       Y12, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X12
 	VADDPS       X12, X0, X0
-	VADDPS       (R13), X0, X0
-	VMOVUPS      X0, (R13)
-	ADDQ         SI, R13
+	VADDPS       (AX), X0, X0
+	VMOVUPS      X0, (AX)
+	ADDQ         SI, AX
 	VUNPCKHPS    Y5, Y4, Y12
 	VUNPCKLPS    Y5, Y4, Y4
 	VADDPS       Y12, Y4, Y4
@@ -217,9 +213,9 @@ row3:
 	VADDPS       Y12, Y4, Y4
 	VEXTRACTF128 $0x01, Y4, X12
 	VADDPS       X12, X4, X4
-	VADDPS       (R13), X4, X4
-	VMOVUPS      X4, (R13)
-	ADDQ         SI, R13
+	VADDPS       (AX), X4, X4
+	VMOVUPS      X4, (AX)
+	ADDQ         SI, AX
 	VUNPCKHPS    Y9, Y8, Y12
 	VUNPCKLPS    Y9, Y8, Y8
 	VADDPS       Y12, Y8, Y8
@@ -231,8 +227,12 @@ row3:
 	VADDPS       Y12, Y8, Y8
 	VEXTRACTF128 $0x01, Y8, X12
 	VADDPS       X12, X8, X8
-	VADDPS       (R13), X8, X8
-	VMOVUPS      X8, (R13)
+	VADDPS       (AX), X8, X8
+	VMOVUPS      X8, (AX)
+	ADDQ         SI, AX
+	ADDQ         R12, R11
+	LEAQ         (SI)(SI*2), R13
+	SUBQ         R13, AX
 	LEAQ         (SI)(SI*2), R13
 	SUBQ         R13, AX
 	ADDQ         $0x00000010, AX
@@ -657,18 +657,16 @@ row0:
 	VFMADD231PS   Z26, Z29, Z22
 	VFMADD231PS   Z27, Z29, Z23
 	PREFETCHT1    (R11)
-	ADDQ          $0x00000040, R11
+	ADDQ          $0x00000040, DX
 	ADDQ          $0x00000040, CX
 	ADDQ          $0x00000040, R10
-	ADDQ          $0x00000040, DX
+	ADDQ          $0x00000040, R11
 	DECQ          R13
 	JNZ           row0
 	SUBQ          DI, DX
-	SUBQ          DI, R11
-	ADDQ          R12, R11
 	SUBQ          DI, CX
 	SUBQ          DI, R10
-	MOVQ          AX, R13
+	SUBQ          DI, R11
 	VUNPCKHPS     Z1, Z0, Z24
 	VUNPCKLPS     Z1, Z0, Z0
 	VADDPS        Z24, Z0, Z0
@@ -682,9 +680,9 @@ row0:
 	VADDPS        Y24, Y0, Y0
 	VEXTRACTF32X4 $0x01, Y0, X24
 	VADDPS        X24, X0, X0
-	VADDPS        (R13), X0, X0
-	VMOVUPS       X0, (R13)
-	ADDQ          SI, R13
+	VADDPS        (AX), X0, X0
+	VMOVUPS       X0, (AX)
+	ADDQ          SI, AX
 	VUNPCKHPS     Z5, Z4, Z24
 	VUNPCKLPS     Z5, Z4, Z4
 	VADDPS        Z24, Z4, Z4
@@ -698,9 +696,9 @@ row0:
 	VADDPS        Y24, Y4, Y4
 	VEXTRACTF32X4 $0x01, Y4, X24
 	VADDPS        X24, X4, X4
-	VADDPS        (R13), X4, X4
-	VMOVUPS       X4, (R13)
-	ADDQ          SI, R13
+	VADDPS        (AX), X4, X4
+	VMOVUPS       X4, (AX)
+	ADDQ          SI, AX
 	VUNPCKHPS     Z9, Z8, Z24
 	VUNPCKLPS     Z9, Z8, Z8
 	VADDPS        Z24, Z8, Z8
@@ -714,9 +712,9 @@ row0:
 	VADDPS        Y24, Y8, Y8
 	VEXTRACTF32X4 $0x01, Y8, X24
 	VADDPS        X24, X8, X8
-	VADDPS        (R13), X8, X8
-	VMOVUPS       X8, (R13)
-	ADDQ          SI, R13
+	VADDPS        (AX), X8, X8
+	VMOVUPS       X8, (AX)
+	ADDQ          SI, AX
 	VUNPCKHPS     Z13, Z12, Z24
 	VUNPCKLPS     Z13, Z12, Z12
 	VADDPS        Z24, Z12, Z12
@@ -730,9 +728,9 @@ row0:
 	VADDPS        Y24, Y12, Y12
 	VEXTRACTF32X4 $0x01, Y12, X24
 	VADDPS        X24, X12, X12
-	VADDPS        (R13), X12, X12
-	VMOVUPS       X12, (R13)
-	ADDQ          SI, R13
+	VADDPS        (AX), X12, X12
+	VMOVUPS       X12, (AX)
+	ADDQ          SI, AX
 	VUNPCKHPS     Z17, Z16, Z24
 	VUNPCKLPS     Z17, Z16, Z16
 	VADDPS        Z24, Z16, Z16
@@ -746,9 +744,9 @@ row0:
 	VADDPS        Y24, Y16, Y16
 	VEXTRACTF32X4 $0x01, Y16, X24
 	VADDPS        X24, X16, X16
-	VADDPS        (R13), X16, X16
-	VMOVUPS       X16, (R13)
-	ADDQ          SI, R13
+	VADDPS        (AX), X16, X16
+	VMOVUPS       X16, (AX)
+	ADDQ          SI, AX
 	VUNPCKHPS     Z21, Z20, Z24
 	VUNPCKLPS     Z21, Z20, Z20
 	VADDPS        Z24, Z20, Z20
@@ -762,8 +760,14 @@ row0:
 	VADDPS        Y24, Y20, Y20
 	VEXTRACTF32X4 $0x01, Y20, X24
 	VADDPS        X24, X20, X20
-	VADDPS        (R13), X20, X20
-	VMOVUPS       X20, (R13)
+	VADDPS        (AX), X20, X20
+	VMOVUPS       X20, (AX)
+	ADDQ          SI, AX
+	ADDQ          R12, R11
+	LEAQ          (SI)(SI*2), R13
+	SUBQ          R13, AX
+	LEAQ          (SI)(SI*2), R13
+	SUBQ          R13, AX
 	ADDQ          $0x00000010, AX
 	LEAQ          (DX)(BX*4), DX
 	DECQ          R9
@@ -1352,15 +1356,14 @@ row0:
 	VFMADD231PD Y15, Y13, Y7
 	VFMADD231PD Y15, Y14, Y11
 	PREFETCHT1  (R11)
-	ADDQ        $0x00000040, R11
-	ADDQ        $0x00000040, CX
 	ADDQ        $0x00000040, DX
+	ADDQ        $0x00000040, CX
+	ADDQ        $0x00000040, R11
 	DECQ        R13
 	JNZ         row0
 	SUBQ        DI, DX
-	SUBQ        DI, R11
-	ADDQ        R12, R11
 	SUBQ        DI, CX
+	SUBQ        DI, R11
 	VUNPCKHPD   Y1, Y0, Y12
 	VUNPCKLPD   Y1, Y0, Y0
 	VADDPD      Y12, Y0, Y0
@@ -1396,23 +1399,21 @@ row0:
 	VADDPD      Y12, Y8, Y8
 	VADDPD      (AX), Y8, Y8
 	VMOVUPD     Y8, (AX)
-
-	// the next rows of c
-	LEAQ   (AX)(SI*1), AX
-	VXORPD Y0, Y0, Y0
-	VXORPD Y1, Y1, Y1
-	VXORPD Y2, Y2, Y2
-	VXORPD Y3, Y3, Y3
-	VXORPD Y4, Y4, Y4
-	VXORPD Y5, Y5, Y5
-	VXORPD Y6, Y6, Y6
-	VXORPD Y7, Y7, Y7
-	VXORPD Y8, Y8, Y8
-	VXORPD Y9, Y9, Y9
-	VXORPD Y10, Y10, Y10
-	VXORPD Y11, Y11, Y11
-	MOVQ   DI, R13
-	SHRQ   $0x06, R13
+	ADDQ        SI, AX
+	VXORPD      Y0, Y0, Y0
+	VXORPD      Y1, Y1, Y1
+	VXORPD      Y2, Y2, Y2
+	VXORPD      Y3, Y3, Y3
+	VXORPD      Y4, Y4, Y4
+	VXORPD      Y5, Y5, Y5
+	VXORPD      Y6, Y6, Y6
+	VXORPD      Y7, Y7, Y7
+	VXORPD      Y8, Y8, Y8
+	VXORPD      Y9, Y9, Y9
+	VXORPD      Y10, Y10, Y10
+	VXORPD      Y11, Y11, Y11
+	MOVQ        DI, R13
+	SHRQ        $0x06, R13
 
 row3:
 	VMOVUPD     (R10), Y12
@@ -1453,13 +1454,12 @@ row3:
 	VFMADD231PD Y15, Y12, Y3
 	VFMADD231PD Y15, Y13, Y7
 	VFMADD231PD Y15, Y14, Y11
-	ADDQ        $0x00000040, R10
 	ADDQ        $0x00000040, DX
+	ADDQ        $0x00000040, R10
 	DECQ        R13
 	JNZ         row3
 	SUBQ        DI, DX
 	SUBQ        DI, R10
-	MOVQ        AX, R13
 	VUNPCKHPD   Y1, Y0, Y12
 	VUNPCKLPD   Y1, Y0, Y0
 	VADDPD      Y12, Y0, Y0
@@ -1469,9 +1469,9 @@ row3:
 	VPERM2F128  $0x31, Y2, Y0, Y12
 	VPERM2F128  $0x20, Y2, Y0, Y0
 	VADDPD      Y12, Y0, Y0
-	VADDPD      (R13), Y0, Y0
-	VMOVUPD     Y0, (R13)
-	ADDQ        SI, R13
+	VADDPD      (AX), Y0, Y0
+	VMOVUPD     Y0, (AX)
+	ADDQ        SI, AX
 	VUNPCKHPD   Y5, Y4, Y12
 	VUNPCKLPD   Y5, Y4, Y4
 	VADDPD      Y12, Y4, Y4
@@ -1481,9 +1481,9 @@ row3:
 	VPERM2F128  $0x31, Y6, Y4, Y12
 	VPERM2F128  $0x20, Y6, Y4, Y4
 	VADDPD      Y12, Y4, Y4
-	VADDPD      (R13), Y4, Y4
-	VMOVUPD     Y4, (R13)
-	ADDQ        SI, R13
+	VADDPD      (AX), Y4, Y4
+	VMOVUPD     Y4, (AX)
+	ADDQ        SI, AX
 	VUNPCKHPD   Y9, Y8, Y12
 	VUNPCKLPD   Y9, Y8, Y8
 	VADDPD      Y12, Y8, Y8
@@ -1493,8 +1493,12 @@ row3:
 	VPERM2F128  $0x31, Y10, Y8, Y12
 	VPERM2F128  $0x20, Y10, Y8, Y8
 	VADDPD      Y12, Y8, Y8
-	VADDPD      (R13), Y8, Y8
-	VMOVUPD     Y8, (R13)
+	VADDPD      (AX), Y8, Y8
+	VMOVUPD     Y8, (AX)
+	ADDQ        SI, AX
+	ADDQ        R12, R11
+	LEAQ        (SI)(SI*2), R13
+	SUBQ        R13, AX
 	LEAQ        (SI)(SI*2), R13
 	SUBQ        R13, AX
 	ADDQ        $0x00000020, AX
@@ -1904,18 +1908,16 @@ row0:
 	VFMADD231PD   Z26, Z29, Z22
 	VFMADD231PD   Z27, Z29, Z23
 	PREFETCHT1    (R11)
-	ADDQ          $0x00000040, R11
+	ADDQ          $0x00000040, DX
 	ADDQ          $0x00000040, CX
 	ADDQ          $0x00000040, R10
-	ADDQ          $0x00000040, DX
+	ADDQ          $0x00000040, R11
 	DECQ          R13
 	JNZ           row0
 	SUBQ          DI, DX
-	SUBQ          DI, R11
-	ADDQ          R12, R11
 	SUBQ          DI, CX
 	SUBQ          DI, R10
-	MOVQ          AX, R13
+	SUBQ          DI, R11
 	VUNPCKHPD     Z1, Z0, Z24
 	VUNPCKLPD     Z1, Z0, Z0
 	VADDPD        Z24, Z0, Z0
@@ -1929,9 +1931,9 @@ row0:
 	VSHUFF64X2    $0x03, Y2, Y0, Y24
 	VSHUFF64X2    $0x00, Y2, Y0, Y0
 	VADDPD        Y24, Y0, Y0
-	VADDPD        (R13), Y0, Y0
-	VMOVUPD       Y0, (R13)
-	ADDQ          SI, R13
+	VADDPD        (AX), Y0, Y0
+	VMOVUPD       Y0, (AX)
+	ADDQ          SI, AX
 	VUNPCKHPD     Z5, Z4, Z24
 	VUNPCKLPD     Z5, Z4, Z4
 	VADDPD        Z24, Z4, Z4
@@ -1945,9 +1947,9 @@ row0:
 	VSHUFF64X2    $0x03, Y6, Y4, Y24
 	VSHUFF64X2    $0x00, Y6, Y4, Y4
 	VADDPD        Y24, Y4, Y4
-	VADDPD        (R13), Y4, Y4
-	VMOVUPD       Y4, (R13)
-	ADDQ          SI, R13
+	VADDPD        (AX), Y4, Y4
+	VMOVUPD       Y4, (AX)
+	ADDQ          SI, AX
 	VUNPCKHPD     Z9, Z8, Z24
 	VUNPCKLPD     Z9, Z8, Z8
 	VADDPD        Z24, Z8, Z8
@@ -1961,9 +1963,9 @@ row0:
 	VSHUFF64X2    $0x03, Y10, Y8, Y24
 	VSHUFF64X2    $0x00, Y10, Y8, Y8
 	VADDPD        Y24, Y8, Y8
-	VADDPD        (R13), Y8, Y8
-	VMOVUPD       Y8, (R13)
-	ADDQ          SI, R13
+	VADDPD        (AX), Y8, Y8
+	VMOVUPD       Y8, (AX)
+	ADDQ          SI, AX
 	VUNPCKHPD     Z13, Z12, Z24
 	VUNPCKLPD     Z13, Z12, Z12
 	VADDPD        Z24, Z12, Z12
@@ -1977,9 +1979,9 @@ row0:
 	VSHUFF64X2    $0x03, Y14, Y12, Y24
 	VSHUFF64X2    $0x00, Y14, Y12, Y12
 	VADDPD        Y24, Y12, Y12
-	VADDPD        (R13), Y12, Y12
-	VMOVUPD       Y12, (R13)
-	ADDQ          SI, R13
+	VADDPD        (AX), Y12, Y12
+	VMOVUPD       Y12, (AX)
+	ADDQ          SI, AX
 	VUNPCKHPD     Z17, Z16, Z24
 	VUNPCKLPD     Z17, Z16, Z16
 	VADDPD        Z24, Z16, Z16
@@ -1993,9 +1995,9 @@ row0:
 	VSHUFF64X2    $0x03, Y18, Y16, Y24
 	VSHUFF64X2    $0x00, Y18, Y16, Y16
 	VADDPD        Y24, Y16, Y16
-	VADDPD        (R13), Y16, Y16
-	VMOVUPD       Y16, (R13)
-	ADDQ          SI, R13
+	VADDPD        (AX), Y16, Y16
+	VMOVUPD       Y16, (AX)
+	ADDQ          SI, AX
 	VUNPCKHPD     Z21, Z20, Z24
 	VUNPCKLPD     Z21, Z20, Z20
 	VADDPD        Z24, Z20, Z20
@@ -2009,8 +2011,14 @@ row0:
 	VSHUFF64X2    $0x03, Y22, Y20, Y24
 	VSHUFF64X2    $0x00, Y22, Y20, Y20
 	VADDPD        Y24, Y20, Y20
-	VADDPD        (R13), Y20, Y20
-	VMOVUPD       Y20, (R13)
+	VADDPD        (AX), Y20, Y20
+	VMOVUPD       Y20, (AX)
+	ADDQ          SI, AX
+	ADDQ          R12, R11
+	LEAQ          (SI)(SI*2), R13
+	SUBQ          R13, AX
+	LEAQ          (SI)(SI*2), R13
+	SUBQ          R13, AX
 	ADDQ          $0x00000020, AX
 	LEAQ          (DX)(BX*4), DX
 	DECQ          R9
