@@ -91,8 +91,8 @@ func headToX[S, P dtype.Storage, A dtype.Float](dx []S, in HeadInputs[S, P, A], 
 	parallel.Blocks(d.Tokens, pieceTokens(d.Tokens, bytes), func(_, lo, hi int) {
 		var b blend.Blender[A, A]
 		h, rows := make([]A, n+2), make([][]A, n+2)
+		x, out := [][]A{nil}, [][]A{nil}
 		buffer := make([]A, 4*width)
-		x, normed, up, out := buffer[:width], buffer[width:2*width], buffer[2*width:3*width], buffer[3*width:]
 		for t := lo; t < hi; t++ {
 			r, dot := float64(kept.R[t]), 0.0
 			for j, dm := range dmix[t*n : (t+1)*n] {
@@ -102,22 +102,36 @@ func headToX[S, P dtype.Storage, A dtype.Float](dx []S, in HeadInputs[S, P, A], 
 			h[n] = A(-r * dot / float64(k))
 			for c := 0; c < channels; c += width {
 				m := min(width, channels-c)
-				dtype.Widen(up[:m], g[t*channels+c:])
-				rows[n], rows[n+1] = normed[:m], up[:m]
+				rows[n], rows[n+1] = buffer[:m], wide(buffer[width:], g[t*channels+c:][:m])
 				for i := range n {
 					for j := range n {
 						rows[j] = columns[j*k+i*channels+c:][:m]
 					}
 					at := (t*n+i)*channels + c
-					dtype.Widen(x[:m], in.X[at:])
-					b.Combine(rows[n:n+1], kept.R[t:t+1], [][]A{x[:m]})
+					x[0] = wide(buffer[2*width:], in.X[at:][:m])
+					b.Combine(rows[n:n+1], kept.R[t:t+1], x)
 					h[n+1] = w[t*n+i]
-					b.Combine([][]A{out[:m]}, h, rows)
-					dtype.Narrow(dx[at:][:m], out)
+					own, ok := any(dx[at:][:m]).([]A)
+					if !ok {
+						own = buffer[3*width:][:m]
+					}
+					out[0] = own
+					b.Combine(out, h, rows)
+					if !ok {
+						dtype.Narrow(dx[at:], own)
+					}
 				}
 			}
 		}
 	})
+}
+
+// wide is s in type A: s itself, or a copy in buffer.
+func wide[A dtype.Float, S dtype.Storage](buffer []A, s []S) []A {
+	if own, ok := any(s).([]A); ok {
+		return own
+	}
+	return buffer[:dtype.Widen(buffer, s)]
 }
 
 // headColumns is phi as [n, K], in type A.

@@ -20,6 +20,9 @@ const (
 	// maxPieces bounds the number of pieces, each of which allocates its lists of
 	// rows.
 	maxPieces = 256
+	// aroundBytes is the size of results that are written past the caches: more
+	// than a last-level cache keeps for whoever reads them next.
+	aroundBytes = 32 << 20
 )
 
 // operand is a tensor [N, rows, C].
@@ -49,8 +52,10 @@ func (p *pass[S, A]) run() {
 		return
 	}
 	width := tileWidth[S](src+dst+other, p.Channels)
+	around := p.Tokens*dst*p.Channels*int(unsafe.Sizeof(*new(S))) >= aroundBytes
 	parallel.Blocks(p.Tokens, p.piece(src, dst, other), func(_, lo, hi int) {
-		var b blend.Blender[S, A]
+		b := blend.Blender[S, A]{Around: around}
+		defer b.Fence()
 		list := make([][]S, src+dst+other)
 		from, to, with := list[:src], list[src:][:dst], list[src+dst:]
 		h, d := make([]A, dst*src), make([]A, src*other)

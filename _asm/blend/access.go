@@ -13,53 +13,69 @@ const narrowStep = 16
 // access is how numbers move between memory and vector registers.
 type access struct {
 	load func(from Mem, to VecPhysical)
-	// store writes consecutive vectors; it may change the registers.
-	store func(from []VecPhysical, to Mem)
+	// pack rounds the vectors of a row to the numbers of memory, in the registers
+	// that it returns.
+	pack func(row []VecPhysical) []VecPhysical
+	// store writes a register; stream does so past the caches, to an aligned
+	// address, and is nil where there is no such way.
+	store, stream func(from VecPhysical, to Mem)
 }
 
-// loader is an access for loads alone, which needs no registers of its own.
-func (t target) loader() access {
+func unchanged(row []VecPhysical) []VecPhysical { return row }
+
+// plain is the access to whole vectors.
+func (t target) plain() access {
 	switch t.suffix {
 	case "BF16":
-		return access{load: func(from Mem, to VecPhysical) {
-			VPMOVZXWD(from, to)
-			VPSLLD(Imm(16), to, to)
-		}}
+		return access{
+			load: func(from Mem, to VecPhysical) {
+				VPMOVZXWD(from, to)
+				VPSLLD(Imm(16), to, to)
+			},
+			store:  func(from VecPhysical, to Mem) { VMOVDQU(from, to) },
+			stream: func(from VecPhysical, to Mem) { VMOVNTDQ(from, to) },
+		}
 	case "F16":
-		return access{load: func(from Mem, to VecPhysical) { VCVTPH2PS(from, to) }}
+		return access{
+			load:   func(from Mem, to VecPhysical) { VCVTPH2PS(from, to) },
+			pack:   t.packFloat16,
+			store:  func(from VecPhysical, to Mem) { VMOVDQU(from, to) },
+			stream: func(from VecPhysical, to Mem) { VMOVNTDQ(from, to) },
+		}
 	case "F64":
-		return access{load: func(from Mem, to VecPhysical) { VMOVUPD(from, to) }}
-	}
-	return access{load: func(from Mem, to VecPhysical) { VMOVUPS(from, to) }}
-}
-
-// plain is the access to whole vectors. It writes what its stores need to
-// registers that the kernels leave free, the last ones.
-func (t target) plain() access {
-	a := t.loader()
-	each := func(move func(from VecPhysical, to Mem)) func([]VecPhysical, Mem) {
-		return func(from []VecPhysical, to Mem) {
-			for v, r := range from {
-				move(r, to.Offset(v*t.lanes()*t.size))
-			}
+		return access{
+			load:   func(from Mem, to VecPhysical) { VMOVUPD(from, to) },
+			pack:   unchanged,
+			store:  func(from VecPhysical, to Mem) { VMOVUPD(from, to) },
+			stream: func(from VecPhysical, to Mem) { VMOVNTPD(from, to) },
 		}
 	}
-	switch t.suffix {
-	case "BF16":
-		a.store = t.storeBFloat16()
-	case "F16":
-		a.store = each(func(from VecPhysical, to Mem) { VCVTPS2PH(Imm(0), from, to) }) // 0: to nearest, ties to even
-	case "F64":
-		a.store = each(func(from VecPhysical, to Mem) { VMOVUPD(from, to) })
-	default:
-		a.store = each(func(from VecPhysical, to Mem) { VMOVUPS(from, to) })
+	return access{
+		load:   func(from Mem, to VecPhysical) { VMOVUPS(from, to) },
+		pack:   unchanged,
+		store:  func(from VecPhysical, to Mem) { VMOVUPS(from, to) },
+		stream: func(from VecPhysical, to Mem) { VMOVNTPS(from, to) },
 	}
-	return a
 }
 
-// storeBFloat16 rounds to bits + 0x7fff + (bits>>16 & 1), whose upper half is the
-// result; a NaN is its own upper half with the quiet bit set.
-func (t target) storeBFloat16() func([]VecPhysical, Mem) {
+func (t target) packFloat16(row []VecPhysical) []VecPhysical {
+	var packed []VecPhysical
+	for _, r := range row {
+		half := VecPhysical(r.AsX().(VecPhysical))
+		if t.vector == 64 {
+			half = r.AsY().(VecPhysical)
+		}
+		VCVTPS2PH(Imm(0), r, half) // 0: to nearest, ties to even
+		packed = append(packed, half)
+	}
+	return packed
+}
+
+// bfloat16Packer loads constants to the last three vector registers, and returns
+// a pack that also changes the three before them. It rounds to bits + 0x7fff +
+// (bits>>16 & 1), whose upper half is the result; a NaN is its own upper half with
+// the quiet bit set.
+func (t target) bfloat16Packer() func(row []VecPhysical) []VecPhysical {
 	last := t.regs[len(t.regs)-6:]
 	upper, lsb, nan, half, one, quiet := last[0], last[1], last[2], last[3], last[4], last[5]
 	for i, bits := range []uint32{0x7fff, 1, 0x40} {
@@ -69,8 +85,8 @@ func (t target) storeBFloat16() func([]VecPhysical, Mem) {
 		VPBROADCASTD(last[3+i].AsX(), last[3+i])
 	}
 	if t.vector == 64 {
-		return func(from []VecPhysical, to Mem) {
-			for v, r := range from {
+		return func(row []VecPhysical) (packed []VecPhysical) {
+			for _, r := range row {
 				VCMPPS(Imm(3), r, r, K2) // 3: unordered
 				VPSRLD(Imm(16), r, upper)
 				VPANDD(one, upper, lsb)
@@ -78,12 +94,14 @@ func (t target) storeBFloat16() func([]VecPhysical, Mem) {
 				VPADDD(lsb, r, r)
 				VPSRLD(Imm(16), r, r)
 				VPORD(quiet, upper, K2, r)
-				VPMOVDW(r, to.Offset(v*32))
+				VPMOVDW(r, r.AsY())
+				packed = append(packed, r.AsY().(VecPhysical))
 			}
+			return packed
 		}
 	}
-	return func(from []VecPhysical, to Mem) {
-		for _, r := range from {
+	return func(row []VecPhysical) []VecPhysical {
+		for _, r := range row {
 			VCMPPS(Imm(3), r, r, nan)
 			VPSRLD(Imm(16), r, upper)
 			VPAND(one, upper, lsb)
@@ -93,9 +111,9 @@ func (t target) storeBFloat16() func([]VecPhysical, Mem) {
 			VPOR(quiet, upper, upper)
 			VBLENDVPS(nan, upper, r, r)
 		}
-		VPACKUSDW(from[1], from[0], from[0]) // within each half of the register
-		VPERMQ(Imm(0b11011000), from[0], from[0])
-		VMOVDQU(from[0], to)
+		VPACKUSDW(row[1], row[0], row[0]) // within each half of the register
+		VPERMQ(Imm(0b11011000), row[0], row[0])
+		return row[:1]
 	}
 }
 
@@ -110,12 +128,14 @@ func (t target) masked(n Register) access {
 		if t.size == 4 {
 			return access{
 				load:  func(from Mem, to VecPhysical) { VMOVUPS_Z(from, K1, to) },
-				store: func(from []VecPhysical, to Mem) { VMOVUPS(from[0], K1, to) },
+				pack:  unchanged,
+				store: func(from VecPhysical, to Mem) { VMOVUPS(from, K1, to) },
 			}
 		}
 		return access{
 			load:  func(from Mem, to VecPhysical) { VMOVUPD_Z(from, K1, to) },
-			store: func(from []VecPhysical, to Mem) { VMOVUPD(from[0], K1, to) },
+			pack:  unchanged,
+			store: func(from VecPhysical, to Mem) { VMOVUPD(from, K1, to) },
 		}
 	}
 	mask := t.regs[len(t.regs)-1]
@@ -127,11 +147,13 @@ func (t target) masked(n Register) access {
 	if t.size == 4 {
 		return access{
 			load:  func(from Mem, to VecPhysical) { VMASKMOVPS(from, mask, to) },
-			store: func(from []VecPhysical, to Mem) { VMASKMOVPS(from[0], mask, to) },
+			pack:  unchanged,
+			store: func(from VecPhysical, to Mem) { VMASKMOVPS(from, mask, to) },
 		}
 	}
 	return access{
 		load:  func(from Mem, to VecPhysical) { VMASKMOVPD(from, mask, to) },
-		store: func(from []VecPhysical, to Mem) { VMASKMOVPD(from[0], mask, to) },
+		pack:  unchanged,
+		store: func(from VecPhysical, to Mem) { VMASKMOVPD(from, mask, to) },
 	}
 }

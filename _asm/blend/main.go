@@ -61,6 +61,10 @@ func main() {
 	for i := range 8 {
 		DATA(i*8, U64(map[bool]uint64{true: math.MaxUint64}[i < 4]))
 	}
+	TEXT("fence", NOSPLIT, "func()")
+	Doc("fence lets other processors see what was written around the caches before it.")
+	SFENCE()
+	RET()
 	for _, e := range elements {
 		for _, t := range []target{
 			{tier: "AVX2", vector: 32, regs: ymm, unroll: 2, others: 2},
@@ -85,19 +89,20 @@ func (t target) wideSize() int { return max(t.size, 4) }
 // narrow says that numbers are 16 bits in memory.
 func (t target) narrow() bool { return t.size == 2 }
 
-// begin begins a kernel with its comment: what it equals, over how many channels.
-func (t target) begin(kernel, signature, loop, note string) {
+// begin begins a kernel with its comment: the loop that it equals, under which
+// conditions, and what else there is to say.
+func (t target) begin(kernel, signature, loop, where string, also ...string) {
 	TEXT(t.name(kernel), NOSPLIT, fmt.Sprintf(signature, t.memory, t.wide))
 	Pragma("noescape")
 	if t.narrow() {
-		note += ", n is a multiple of 16, and a number in memory stands for the " + map[string]string{"BF16": "BFloat16", "F16": "Float16"}[t.suffix] + " of its bits"
+		where += ", n is a multiple of 16, and a number in memory stands for the " + map[string]string{"BF16": "BFloat16", "F16": "Float16"}[t.suffix] + " of its bits"
 	}
 	doc := []string{t.name(kernel) + " equals", ""}
 	for _, line := range strings.Split(fmt.Sprintf(loop, t.wide), "\n") {
 		doc = append(doc, "\t"+line)
 	}
 	doc = append(doc, "")
-	Doc(append(doc, wrap(note+".")...)...)
+	Doc(append(doc, wrap(strings.Join(append([]string{where + "."}, also...), " "))...)...)
 }
 
 // wrap breaks text into lines of a comment.
@@ -115,7 +120,7 @@ func wrap(text string) []string {
 
 // combine writes the kernel of a Combine.
 func (t target) combine() {
-	t.begin("combine", "func(dst [][]%[1]s, h []%[2]s, src [][]%[1]s, n int)", `for o, row := range dst {
+	t.begin("combine", "func(dst [][]%[1]s, h []%[2]s, src [][]%[1]s, n int, around bool)", `for o, row := range dst {
 	for c := range n {
 		s := %s(0)
 		for i := range src {
@@ -123,7 +128,8 @@ func (t target) combine() {
 		}
 		row[c] = s
 	}
-}`, "where src has a row or more, and a product and its addition are rounded once")
+}`, "where src has a row or more, and a product and its addition are rounded once",
+		"With around set, the rows of dst are aligned to 64 bytes, and are written past the caches, to be seen elsewhere after a fence.")
 	c := combine{
 		target: t,
 		dst:    Load(Param("dst").Base(), GP64()),
@@ -137,6 +143,9 @@ func (t target) combine() {
 	LEAQ(Mem{Base: c.stride, Index: c.stride, Scale: 2}, c.stride3)
 	XORQ(c.at, c.at)
 	plain := t.plain()
+	if t.suffix == "BF16" {
+		plain.pack = t.bfloat16Packer()
+	}
 
 	for _, vectors := range []int{t.unroll, 1} {
 		step, label := vectors*t.lanes(), fmt.Sprintf("by%d", vectors)
@@ -226,10 +235,35 @@ func (c combine) block(label string, dst, h Register, outputs, vectors int, mem 
 	ADDQ(Imm(sliceHeader), src)
 	DECQ(left)
 	JNZ(LabelRef(label))
-	for o := range outputs {
-		MOVQ(Mem{Base: dst, Disp: o * sliceHeader}, row)
-		mem.store(sum[o*vectors:][:vectors], Mem{Base: row, Index: c.at, Scale: 1})
+	packed := make([][]VecPhysical, outputs)
+	for o := range packed {
+		packed[o] = mem.pack(sum[o*vectors:][:vectors])
 	}
+	write := func(move func(from VecPhysical, to Mem)) {
+		for o, registers := range packed {
+			MOVQ(Mem{Base: dst, Disp: o * sliceHeader}, row)
+			to := Mem{Base: row, Index: c.at, Scale: 1}
+			for _, r := range registers {
+				move(r, to)
+				to = to.Offset(int(r.Size()))
+			}
+		}
+	}
+	if mem.stream == nil {
+		write(mem.store)
+		return
+	}
+	around, err := Param("around").Resolve()
+	if err != nil {
+		panic(err)
+	}
+	CMPB(around.Addr, Imm(0))
+	JNE(LabelRef(label + "_around"))
+	write(mem.store)
+	JMP(LabelRef(label + "_written"))
+	Label(label + "_around")
+	write(mem.stream)
+	Label(label + "_written")
 }
 
 // dots writes the kernel of a Dots.
@@ -316,7 +350,7 @@ func (k dots) block(label string, outputs, inputs int) {
 		xRow[i] = GP64()
 		MOVQ(Mem{Base: k.x, Disp: i * sliceHeader}, xRow[i])
 	}
-	plain, at, n := k.loader(), GP64(), Load(Param("n"), GP64())
+	plain, at, n := k.plain(), GP64(), Load(Param("n"), GP64())
 	XORQ(at, at)
 	multiply := func(mem access) {
 		for o, r := range g {

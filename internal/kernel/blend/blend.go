@@ -12,6 +12,7 @@ package blend
 
 import (
 	"fmt"
+	"unsafe"
 
 	"github.com/mhc-go/mhc/dtype"
 )
@@ -25,6 +26,12 @@ const strip = 64
 // Blender computes with rows of type S in type A, which is float64 where S is,
 // else float32. The zero value is ready; one goroutine may use it at a time.
 type Blender[S dtype.Storage, A dtype.Float] struct {
+	// Around lets Combine write past the caches, where it can: for results so
+	// large that their beginning would have left the caches before anybody reads
+	// it. It saves reading them from memory first. What was written is certain to
+	// be seen by others after Fence.
+	Around bool
+
 	numbers []A
 	rows    [][]A
 }
@@ -35,21 +42,22 @@ type Blender[S dtype.Storage, A dtype.Float] struct {
 func (b *Blender[S, A]) Combine(dst [][]S, h []A, src [][]S) {
 	n := rowLength(dst, src)
 	h = h[:len(dst)*len(src)]
+	around := b.Around && aligned(dst)
 	done := 0
 	switch dst := any(dst).(type) {
 	case [][]A:
-		combine(dst, h, any(src).([][]A), n)
+		combine(dst, h, any(src).([][]A), n, around)
 		return
 	case [][]dtype.BFloat16:
-		done = combineBFloat16(dst, any(h).([]float32), any(src).([][]dtype.BFloat16), n)
+		done = combineBFloat16(dst, any(h).([]float32), any(src).([][]dtype.BFloat16), n, around)
 	case [][]dtype.Float16:
-		done = combineFloat16(dst, any(h).([]float32), any(src).([][]dtype.Float16), n)
+		done = combineFloat16(dst, any(h).([]float32), any(src).([][]dtype.Float16), n, around)
 	}
 	for ; done < n; done += strip {
 		m := min(strip, n-done)
 		to, from := b.wide(len(dst), len(src), m)
 		load(from, src, done)
-		combine(to, h, from, m)
+		combine(to, h, from, m, false)
 		for o, row := range to {
 			dtype.Narrow(dst[o][done:], row)
 		}
@@ -99,12 +107,12 @@ func load[S dtype.Storage, A dtype.Float](dst [][]A, src [][]S, c int) {
 	}
 }
 
-func combine[A dtype.Float](dst [][]A, h []A, src [][]A, n int) {
+func combine[A dtype.Float](dst [][]A, h []A, src [][]A, n int, around bool) {
 	switch dst := any(dst).(type) {
 	case [][]float32:
-		combineFloat32(dst, any(h).([]float32), any(src).([][]float32), n)
+		combineFloat32(dst, any(h).([]float32), any(src).([][]float32), n, around)
 	case [][]float64:
-		combineFloat64(dst, any(h).([]float64), any(src).([][]float64), n)
+		combineFloat64(dst, any(h).([]float64), any(src).([][]float64), n, around)
 	}
 }
 
@@ -115,6 +123,25 @@ func dots[A dtype.Float](d []A, g, x [][]A, n int) {
 	case []float64:
 		dotsFloat64(d, any(g).([][]float64), any(x).([][]float64), n)
 	}
+}
+
+// Fence completes what Combine has written past the caches.
+func (b *Blender[S, A]) Fence() {
+	if b.Around {
+		fence()
+	}
+}
+
+// alignment is the size of the cache lines that are written whole.
+const alignment = 64
+
+func aligned[S dtype.Storage](rows [][]S) bool {
+	for _, row := range rows {
+		if uintptr(unsafe.Pointer(unsafe.SliceData(row)))%alignment != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // rowLength is the length of all the rows. It panics where they differ: a kernel

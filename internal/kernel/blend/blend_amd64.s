@@ -12,9 +12,15 @@ DATA mask<>+48(SB)/8, $0x0000000000000000
 DATA mask<>+56(SB)/8, $0x0000000000000000
 GLOBL mask<>(SB), RODATA|NOPTR, $64
 
-// func combineF32AVX2(dst [][]float32, h []float32, src [][]float32, n int)
+// func fence()
+// Requires: MMX+
+TEXT ·fence(SB), NOSPLIT, $0
+	SFENCE
+	RET
+
+// func combineF32AVX2(dst [][]float32, h []float32, src [][]float32, n int, around bool)
 // Requires: AVX, FMA3
-TEXT ·combineF32AVX2(SB), NOSPLIT, $0-80
+TEXT ·combineF32AVX2(SB), NOSPLIT, $0-81
 	MOVQ   dst_base+0(FP), AX
 	MOVQ   h_base+24(FP), CX
 	MOVQ   src_base+48(FP), DX
@@ -65,6 +71,8 @@ by2_4:
 	ADDQ         $0x18, R13
 	DECQ         R14
 	JNZ          by2_4
+	CMPB         around+80(FP), $0x00
+	JNE          by2_4_around
 	MOVQ         (R10), R15
 	VMOVUPS      Y0, (R15)(R8*1)
 	VMOVUPS      Y1, 32(R15)(R8*1)
@@ -77,10 +85,27 @@ by2_4:
 	MOVQ         72(R10), R15
 	VMOVUPS      Y6, (R15)(R8*1)
 	VMOVUPS      Y7, 32(R15)(R8*1)
-	ADDQ         $0x60, R10
-	ADDQ         DI, R11
-	SUBQ         $0x04, R12
-	JMP          by2_rows
+	JMP          by2_4_written
+
+by2_4_around:
+	MOVQ     (R10), R15
+	VMOVNTPS Y0, (R15)(R8*1)
+	VMOVNTPS Y1, 32(R15)(R8*1)
+	MOVQ     24(R10), R15
+	VMOVNTPS Y2, (R15)(R8*1)
+	VMOVNTPS Y3, 32(R15)(R8*1)
+	MOVQ     48(R10), R15
+	VMOVNTPS Y4, (R15)(R8*1)
+	VMOVNTPS Y5, 32(R15)(R8*1)
+	MOVQ     72(R10), R15
+	VMOVNTPS Y6, (R15)(R8*1)
+	VMOVNTPS Y7, 32(R15)(R8*1)
+
+by2_4_written:
+	ADDQ $0x60, R10
+	ADDQ DI, R11
+	SUBQ $0x04, R12
+	JMP  by2_rows
 
 by2_not4:
 	CMPQ   R12, $0x03
@@ -111,6 +136,8 @@ by2_3:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by2_3
+	CMPB         around+80(FP), $0x00
+	JNE          by2_3_around
 	MOVQ         (R10), R14
 	VMOVUPS      Y0, (R14)(R8*1)
 	VMOVUPS      Y1, 32(R14)(R8*1)
@@ -120,7 +147,21 @@ by2_3:
 	MOVQ         48(R10), R14
 	VMOVUPS      Y4, (R14)(R8*1)
 	VMOVUPS      Y5, 32(R14)(R8*1)
-	JMP          by2_end
+	JMP          by2_3_written
+
+by2_3_around:
+	MOVQ     (R10), R14
+	VMOVNTPS Y0, (R14)(R8*1)
+	VMOVNTPS Y1, 32(R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTPS Y2, (R14)(R8*1)
+	VMOVNTPS Y3, 32(R14)(R8*1)
+	MOVQ     48(R10), R14
+	VMOVNTPS Y4, (R14)(R8*1)
+	VMOVNTPS Y5, 32(R14)(R8*1)
+
+by2_3_written:
+	JMP by2_end
 
 by2_not3:
 	CMPQ   R12, $0x02
@@ -146,13 +187,26 @@ by2_2:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by2_2
+	CMPB         around+80(FP), $0x00
+	JNE          by2_2_around
 	MOVQ         (R10), R14
 	VMOVUPS      Y0, (R14)(R8*1)
 	VMOVUPS      Y1, 32(R14)(R8*1)
 	MOVQ         24(R10), R14
 	VMOVUPS      Y2, (R14)(R8*1)
 	VMOVUPS      Y3, 32(R14)(R8*1)
-	JMP          by2_end
+	JMP          by2_2_written
+
+by2_2_around:
+	MOVQ     (R10), R14
+	VMOVNTPS Y0, (R14)(R8*1)
+	VMOVNTPS Y1, 32(R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTPS Y2, (R14)(R8*1)
+	VMOVNTPS Y3, 32(R14)(R8*1)
+
+by2_2_written:
+	JMP by2_end
 
 by2_not2:
 	CMPQ   R12, $0x01
@@ -173,10 +227,20 @@ by2_1:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by2_1
+	CMPB         around+80(FP), $0x00
+	JNE          by2_1_around
 	MOVQ         (R10), R14
 	VMOVUPS      Y0, (R14)(R8*1)
 	VMOVUPS      Y1, 32(R14)(R8*1)
-	JMP          by2_end
+	JMP          by2_1_written
+
+by2_1_around:
+	MOVQ     (R10), R14
+	VMOVNTPS Y0, (R14)(R8*1)
+	VMOVNTPS Y1, 32(R14)(R8*1)
+
+by2_1_written:
+	JMP by2_end
 
 by2_not1:
 by2_end:
@@ -217,6 +281,8 @@ by1_4:
 	ADDQ         $0x18, R13
 	DECQ         R14
 	JNZ          by1_4
+	CMPB         around+80(FP), $0x00
+	JNE          by1_4_around
 	MOVQ         (R10), R15
 	VMOVUPS      Y0, (R15)(R8*1)
 	MOVQ         24(R10), R15
@@ -225,10 +291,23 @@ by1_4:
 	VMOVUPS      Y2, (R15)(R8*1)
 	MOVQ         72(R10), R15
 	VMOVUPS      Y3, (R15)(R8*1)
-	ADDQ         $0x60, R10
-	ADDQ         DI, R11
-	SUBQ         $0x04, R12
-	JMP          by1_rows
+	JMP          by1_4_written
+
+by1_4_around:
+	MOVQ     (R10), R15
+	VMOVNTPS Y0, (R15)(R8*1)
+	MOVQ     24(R10), R15
+	VMOVNTPS Y1, (R15)(R8*1)
+	MOVQ     48(R10), R15
+	VMOVNTPS Y2, (R15)(R8*1)
+	MOVQ     72(R10), R15
+	VMOVNTPS Y3, (R15)(R8*1)
+
+by1_4_written:
+	ADDQ $0x60, R10
+	ADDQ DI, R11
+	SUBQ $0x04, R12
+	JMP  by1_rows
 
 by1_not4:
 	CMPQ   R12, $0x03
@@ -252,13 +331,26 @@ by1_3:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by1_3
+	CMPB         around+80(FP), $0x00
+	JNE          by1_3_around
 	MOVQ         (R10), R14
 	VMOVUPS      Y0, (R14)(R8*1)
 	MOVQ         24(R10), R14
 	VMOVUPS      Y1, (R14)(R8*1)
 	MOVQ         48(R10), R14
 	VMOVUPS      Y2, (R14)(R8*1)
-	JMP          by1_end
+	JMP          by1_3_written
+
+by1_3_around:
+	MOVQ     (R10), R14
+	VMOVNTPS Y0, (R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTPS Y1, (R14)(R8*1)
+	MOVQ     48(R10), R14
+	VMOVNTPS Y2, (R14)(R8*1)
+
+by1_3_written:
+	JMP by1_end
 
 by1_not3:
 	CMPQ   R12, $0x02
@@ -279,11 +371,22 @@ by1_2:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by1_2
+	CMPB         around+80(FP), $0x00
+	JNE          by1_2_around
 	MOVQ         (R10), R14
 	VMOVUPS      Y0, (R14)(R8*1)
 	MOVQ         24(R10), R14
 	VMOVUPS      Y1, (R14)(R8*1)
-	JMP          by1_end
+	JMP          by1_2_written
+
+by1_2_around:
+	MOVQ     (R10), R14
+	VMOVNTPS Y0, (R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTPS Y1, (R14)(R8*1)
+
+by1_2_written:
+	JMP by1_end
 
 by1_not2:
 	CMPQ   R12, $0x01
@@ -301,9 +404,18 @@ by1_1:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by1_1
+	CMPB         around+80(FP), $0x00
+	JNE          by1_1_around
 	MOVQ         (R10), R14
 	VMOVUPS      Y0, (R14)(R8*1)
-	JMP          by1_end
+	JMP          by1_1_written
+
+by1_1_around:
+	MOVQ     (R10), R14
+	VMOVNTPS Y0, (R14)(R8*1)
+
+by1_1_written:
+	JMP by1_end
 
 by1_not1:
 by1_end:
@@ -1161,9 +1273,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func combineF32AVX512(dst [][]float32, h []float32, src [][]float32, n int)
+// func combineF32AVX512(dst [][]float32, h []float32, src [][]float32, n int, around bool)
 // Requires: AVX, AVX512F, BMI2
-TEXT ·combineF32AVX512(SB), NOSPLIT, $0-80
+TEXT ·combineF32AVX512(SB), NOSPLIT, $0-81
 	MOVQ   dst_base+0(FP), AX
 	MOVQ   h_base+24(FP), CX
 	MOVQ   src_base+48(FP), DX
@@ -1232,6 +1344,8 @@ by4_4:
 	ADDQ         $0x18, R13
 	DECQ         R14
 	JNZ          by4_4
+	CMPB         around+80(FP), $0x00
+	JNE          by4_4_around
 	MOVQ         (R10), R15
 	VMOVUPS      Z0, (R15)(R8*1)
 	VMOVUPS      Z1, 64(R15)(R8*1)
@@ -1252,10 +1366,35 @@ by4_4:
 	VMOVUPS      Z13, 64(R15)(R8*1)
 	VMOVUPS      Z14, 128(R15)(R8*1)
 	VMOVUPS      Z15, 192(R15)(R8*1)
-	ADDQ         $0x60, R10
-	ADDQ         DI, R11
-	SUBQ         $0x04, R12
-	JMP          by4_rows
+	JMP          by4_4_written
+
+by4_4_around:
+	MOVQ     (R10), R15
+	VMOVNTPS Z0, (R15)(R8*1)
+	VMOVNTPS Z1, 64(R15)(R8*1)
+	VMOVNTPS Z2, 128(R15)(R8*1)
+	VMOVNTPS Z3, 192(R15)(R8*1)
+	MOVQ     24(R10), R15
+	VMOVNTPS Z4, (R15)(R8*1)
+	VMOVNTPS Z5, 64(R15)(R8*1)
+	VMOVNTPS Z6, 128(R15)(R8*1)
+	VMOVNTPS Z7, 192(R15)(R8*1)
+	MOVQ     48(R10), R15
+	VMOVNTPS Z8, (R15)(R8*1)
+	VMOVNTPS Z9, 64(R15)(R8*1)
+	VMOVNTPS Z10, 128(R15)(R8*1)
+	VMOVNTPS Z11, 192(R15)(R8*1)
+	MOVQ     72(R10), R15
+	VMOVNTPS Z12, (R15)(R8*1)
+	VMOVNTPS Z13, 64(R15)(R8*1)
+	VMOVNTPS Z14, 128(R15)(R8*1)
+	VMOVNTPS Z15, 192(R15)(R8*1)
+
+by4_4_written:
+	ADDQ $0x60, R10
+	ADDQ DI, R11
+	SUBQ $0x04, R12
+	JMP  by4_rows
 
 by4_not4:
 	CMPQ   R12, $0x03
@@ -1300,6 +1439,8 @@ by4_3:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by4_3
+	CMPB         around+80(FP), $0x00
+	JNE          by4_3_around
 	MOVQ         (R10), R14
 	VMOVUPS      Z0, (R14)(R8*1)
 	VMOVUPS      Z1, 64(R14)(R8*1)
@@ -1315,7 +1456,27 @@ by4_3:
 	VMOVUPS      Z9, 64(R14)(R8*1)
 	VMOVUPS      Z10, 128(R14)(R8*1)
 	VMOVUPS      Z11, 192(R14)(R8*1)
-	JMP          by4_end
+	JMP          by4_3_written
+
+by4_3_around:
+	MOVQ     (R10), R14
+	VMOVNTPS Z0, (R14)(R8*1)
+	VMOVNTPS Z1, 64(R14)(R8*1)
+	VMOVNTPS Z2, 128(R14)(R8*1)
+	VMOVNTPS Z3, 192(R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTPS Z4, (R14)(R8*1)
+	VMOVNTPS Z5, 64(R14)(R8*1)
+	VMOVNTPS Z6, 128(R14)(R8*1)
+	VMOVNTPS Z7, 192(R14)(R8*1)
+	MOVQ     48(R10), R14
+	VMOVNTPS Z8, (R14)(R8*1)
+	VMOVNTPS Z9, 64(R14)(R8*1)
+	VMOVNTPS Z10, 128(R14)(R8*1)
+	VMOVNTPS Z11, 192(R14)(R8*1)
+
+by4_3_written:
+	JMP by4_end
 
 by4_not3:
 	CMPQ   R12, $0x02
@@ -1351,6 +1512,8 @@ by4_2:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by4_2
+	CMPB         around+80(FP), $0x00
+	JNE          by4_2_around
 	MOVQ         (R10), R14
 	VMOVUPS      Z0, (R14)(R8*1)
 	VMOVUPS      Z1, 64(R14)(R8*1)
@@ -1361,7 +1524,22 @@ by4_2:
 	VMOVUPS      Z5, 64(R14)(R8*1)
 	VMOVUPS      Z6, 128(R14)(R8*1)
 	VMOVUPS      Z7, 192(R14)(R8*1)
-	JMP          by4_end
+	JMP          by4_2_written
+
+by4_2_around:
+	MOVQ     (R10), R14
+	VMOVNTPS Z0, (R14)(R8*1)
+	VMOVNTPS Z1, 64(R14)(R8*1)
+	VMOVNTPS Z2, 128(R14)(R8*1)
+	VMOVNTPS Z3, 192(R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTPS Z4, (R14)(R8*1)
+	VMOVNTPS Z5, 64(R14)(R8*1)
+	VMOVNTPS Z6, 128(R14)(R8*1)
+	VMOVNTPS Z7, 192(R14)(R8*1)
+
+by4_2_written:
+	JMP by4_end
 
 by4_not2:
 	CMPQ   R12, $0x01
@@ -1388,12 +1566,24 @@ by4_1:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by4_1
+	CMPB         around+80(FP), $0x00
+	JNE          by4_1_around
 	MOVQ         (R10), R14
 	VMOVUPS      Z0, (R14)(R8*1)
 	VMOVUPS      Z1, 64(R14)(R8*1)
 	VMOVUPS      Z2, 128(R14)(R8*1)
 	VMOVUPS      Z3, 192(R14)(R8*1)
-	JMP          by4_end
+	JMP          by4_1_written
+
+by4_1_around:
+	MOVQ     (R10), R14
+	VMOVNTPS Z0, (R14)(R8*1)
+	VMOVNTPS Z1, 64(R14)(R8*1)
+	VMOVNTPS Z2, 128(R14)(R8*1)
+	VMOVNTPS Z3, 192(R14)(R8*1)
+
+by4_1_written:
+	JMP by4_end
 
 by4_not1:
 by4_end:
@@ -1434,6 +1624,8 @@ by1_4:
 	ADDQ         $0x18, R13
 	DECQ         R14
 	JNZ          by1_4
+	CMPB         around+80(FP), $0x00
+	JNE          by1_4_around
 	MOVQ         (R10), R15
 	VMOVUPS      Z0, (R15)(R8*1)
 	MOVQ         24(R10), R15
@@ -1442,10 +1634,23 @@ by1_4:
 	VMOVUPS      Z2, (R15)(R8*1)
 	MOVQ         72(R10), R15
 	VMOVUPS      Z3, (R15)(R8*1)
-	ADDQ         $0x60, R10
-	ADDQ         DI, R11
-	SUBQ         $0x04, R12
-	JMP          by1_rows
+	JMP          by1_4_written
+
+by1_4_around:
+	MOVQ     (R10), R15
+	VMOVNTPS Z0, (R15)(R8*1)
+	MOVQ     24(R10), R15
+	VMOVNTPS Z1, (R15)(R8*1)
+	MOVQ     48(R10), R15
+	VMOVNTPS Z2, (R15)(R8*1)
+	MOVQ     72(R10), R15
+	VMOVNTPS Z3, (R15)(R8*1)
+
+by1_4_written:
+	ADDQ $0x60, R10
+	ADDQ DI, R11
+	SUBQ $0x04, R12
+	JMP  by1_rows
 
 by1_not4:
 	CMPQ   R12, $0x03
@@ -1469,13 +1674,26 @@ by1_3:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by1_3
+	CMPB         around+80(FP), $0x00
+	JNE          by1_3_around
 	MOVQ         (R10), R14
 	VMOVUPS      Z0, (R14)(R8*1)
 	MOVQ         24(R10), R14
 	VMOVUPS      Z1, (R14)(R8*1)
 	MOVQ         48(R10), R14
 	VMOVUPS      Z2, (R14)(R8*1)
-	JMP          by1_end
+	JMP          by1_3_written
+
+by1_3_around:
+	MOVQ     (R10), R14
+	VMOVNTPS Z0, (R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTPS Z1, (R14)(R8*1)
+	MOVQ     48(R10), R14
+	VMOVNTPS Z2, (R14)(R8*1)
+
+by1_3_written:
+	JMP by1_end
 
 by1_not3:
 	CMPQ   R12, $0x02
@@ -1496,11 +1714,22 @@ by1_2:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by1_2
+	CMPB         around+80(FP), $0x00
+	JNE          by1_2_around
 	MOVQ         (R10), R14
 	VMOVUPS      Z0, (R14)(R8*1)
 	MOVQ         24(R10), R14
 	VMOVUPS      Z1, (R14)(R8*1)
-	JMP          by1_end
+	JMP          by1_2_written
+
+by1_2_around:
+	MOVQ     (R10), R14
+	VMOVNTPS Z0, (R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTPS Z1, (R14)(R8*1)
+
+by1_2_written:
+	JMP by1_end
 
 by1_not2:
 	CMPQ   R12, $0x01
@@ -1518,9 +1747,18 @@ by1_1:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by1_1
+	CMPB         around+80(FP), $0x00
+	JNE          by1_1_around
 	MOVQ         (R10), R14
 	VMOVUPS      Z0, (R14)(R8*1)
-	JMP          by1_end
+	JMP          by1_1_written
+
+by1_1_around:
+	MOVQ     (R10), R14
+	VMOVNTPS Z0, (R14)(R8*1)
+
+by1_1_written:
+	JMP by1_end
 
 by1_not1:
 by1_end:
@@ -3728,9 +3966,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func combineF64AVX2(dst [][]float64, h []float64, src [][]float64, n int)
+// func combineF64AVX2(dst [][]float64, h []float64, src [][]float64, n int, around bool)
 // Requires: AVX, FMA3
-TEXT ·combineF64AVX2(SB), NOSPLIT, $0-80
+TEXT ·combineF64AVX2(SB), NOSPLIT, $0-81
 	MOVQ   dst_base+0(FP), AX
 	MOVQ   h_base+24(FP), CX
 	MOVQ   src_base+48(FP), DX
@@ -3781,6 +4019,8 @@ by2_4:
 	ADDQ         $0x18, R13
 	DECQ         R14
 	JNZ          by2_4
+	CMPB         around+80(FP), $0x00
+	JNE          by2_4_around
 	MOVQ         (R10), R15
 	VMOVUPD      Y0, (R15)(R8*1)
 	VMOVUPD      Y1, 32(R15)(R8*1)
@@ -3793,10 +4033,27 @@ by2_4:
 	MOVQ         72(R10), R15
 	VMOVUPD      Y6, (R15)(R8*1)
 	VMOVUPD      Y7, 32(R15)(R8*1)
-	ADDQ         $0x60, R10
-	ADDQ         DI, R11
-	SUBQ         $0x04, R12
-	JMP          by2_rows
+	JMP          by2_4_written
+
+by2_4_around:
+	MOVQ     (R10), R15
+	VMOVNTPD Y0, (R15)(R8*1)
+	VMOVNTPD Y1, 32(R15)(R8*1)
+	MOVQ     24(R10), R15
+	VMOVNTPD Y2, (R15)(R8*1)
+	VMOVNTPD Y3, 32(R15)(R8*1)
+	MOVQ     48(R10), R15
+	VMOVNTPD Y4, (R15)(R8*1)
+	VMOVNTPD Y5, 32(R15)(R8*1)
+	MOVQ     72(R10), R15
+	VMOVNTPD Y6, (R15)(R8*1)
+	VMOVNTPD Y7, 32(R15)(R8*1)
+
+by2_4_written:
+	ADDQ $0x60, R10
+	ADDQ DI, R11
+	SUBQ $0x04, R12
+	JMP  by2_rows
 
 by2_not4:
 	CMPQ   R12, $0x03
@@ -3827,6 +4084,8 @@ by2_3:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by2_3
+	CMPB         around+80(FP), $0x00
+	JNE          by2_3_around
 	MOVQ         (R10), R14
 	VMOVUPD      Y0, (R14)(R8*1)
 	VMOVUPD      Y1, 32(R14)(R8*1)
@@ -3836,7 +4095,21 @@ by2_3:
 	MOVQ         48(R10), R14
 	VMOVUPD      Y4, (R14)(R8*1)
 	VMOVUPD      Y5, 32(R14)(R8*1)
-	JMP          by2_end
+	JMP          by2_3_written
+
+by2_3_around:
+	MOVQ     (R10), R14
+	VMOVNTPD Y0, (R14)(R8*1)
+	VMOVNTPD Y1, 32(R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTPD Y2, (R14)(R8*1)
+	VMOVNTPD Y3, 32(R14)(R8*1)
+	MOVQ     48(R10), R14
+	VMOVNTPD Y4, (R14)(R8*1)
+	VMOVNTPD Y5, 32(R14)(R8*1)
+
+by2_3_written:
+	JMP by2_end
 
 by2_not3:
 	CMPQ   R12, $0x02
@@ -3862,13 +4135,26 @@ by2_2:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by2_2
+	CMPB         around+80(FP), $0x00
+	JNE          by2_2_around
 	MOVQ         (R10), R14
 	VMOVUPD      Y0, (R14)(R8*1)
 	VMOVUPD      Y1, 32(R14)(R8*1)
 	MOVQ         24(R10), R14
 	VMOVUPD      Y2, (R14)(R8*1)
 	VMOVUPD      Y3, 32(R14)(R8*1)
-	JMP          by2_end
+	JMP          by2_2_written
+
+by2_2_around:
+	MOVQ     (R10), R14
+	VMOVNTPD Y0, (R14)(R8*1)
+	VMOVNTPD Y1, 32(R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTPD Y2, (R14)(R8*1)
+	VMOVNTPD Y3, 32(R14)(R8*1)
+
+by2_2_written:
+	JMP by2_end
 
 by2_not2:
 	CMPQ   R12, $0x01
@@ -3889,10 +4175,20 @@ by2_1:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by2_1
+	CMPB         around+80(FP), $0x00
+	JNE          by2_1_around
 	MOVQ         (R10), R14
 	VMOVUPD      Y0, (R14)(R8*1)
 	VMOVUPD      Y1, 32(R14)(R8*1)
-	JMP          by2_end
+	JMP          by2_1_written
+
+by2_1_around:
+	MOVQ     (R10), R14
+	VMOVNTPD Y0, (R14)(R8*1)
+	VMOVNTPD Y1, 32(R14)(R8*1)
+
+by2_1_written:
+	JMP by2_end
 
 by2_not1:
 by2_end:
@@ -3933,6 +4229,8 @@ by1_4:
 	ADDQ         $0x18, R13
 	DECQ         R14
 	JNZ          by1_4
+	CMPB         around+80(FP), $0x00
+	JNE          by1_4_around
 	MOVQ         (R10), R15
 	VMOVUPD      Y0, (R15)(R8*1)
 	MOVQ         24(R10), R15
@@ -3941,10 +4239,23 @@ by1_4:
 	VMOVUPD      Y2, (R15)(R8*1)
 	MOVQ         72(R10), R15
 	VMOVUPD      Y3, (R15)(R8*1)
-	ADDQ         $0x60, R10
-	ADDQ         DI, R11
-	SUBQ         $0x04, R12
-	JMP          by1_rows
+	JMP          by1_4_written
+
+by1_4_around:
+	MOVQ     (R10), R15
+	VMOVNTPD Y0, (R15)(R8*1)
+	MOVQ     24(R10), R15
+	VMOVNTPD Y1, (R15)(R8*1)
+	MOVQ     48(R10), R15
+	VMOVNTPD Y2, (R15)(R8*1)
+	MOVQ     72(R10), R15
+	VMOVNTPD Y3, (R15)(R8*1)
+
+by1_4_written:
+	ADDQ $0x60, R10
+	ADDQ DI, R11
+	SUBQ $0x04, R12
+	JMP  by1_rows
 
 by1_not4:
 	CMPQ   R12, $0x03
@@ -3968,13 +4279,26 @@ by1_3:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by1_3
+	CMPB         around+80(FP), $0x00
+	JNE          by1_3_around
 	MOVQ         (R10), R14
 	VMOVUPD      Y0, (R14)(R8*1)
 	MOVQ         24(R10), R14
 	VMOVUPD      Y1, (R14)(R8*1)
 	MOVQ         48(R10), R14
 	VMOVUPD      Y2, (R14)(R8*1)
-	JMP          by1_end
+	JMP          by1_3_written
+
+by1_3_around:
+	MOVQ     (R10), R14
+	VMOVNTPD Y0, (R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTPD Y1, (R14)(R8*1)
+	MOVQ     48(R10), R14
+	VMOVNTPD Y2, (R14)(R8*1)
+
+by1_3_written:
+	JMP by1_end
 
 by1_not3:
 	CMPQ   R12, $0x02
@@ -3995,11 +4319,22 @@ by1_2:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by1_2
+	CMPB         around+80(FP), $0x00
+	JNE          by1_2_around
 	MOVQ         (R10), R14
 	VMOVUPD      Y0, (R14)(R8*1)
 	MOVQ         24(R10), R14
 	VMOVUPD      Y1, (R14)(R8*1)
-	JMP          by1_end
+	JMP          by1_2_written
+
+by1_2_around:
+	MOVQ     (R10), R14
+	VMOVNTPD Y0, (R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTPD Y1, (R14)(R8*1)
+
+by1_2_written:
+	JMP by1_end
 
 by1_not2:
 	CMPQ   R12, $0x01
@@ -4017,9 +4352,18 @@ by1_1:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by1_1
+	CMPB         around+80(FP), $0x00
+	JNE          by1_1_around
 	MOVQ         (R10), R14
 	VMOVUPD      Y0, (R14)(R8*1)
-	JMP          by1_end
+	JMP          by1_1_written
+
+by1_1_around:
+	MOVQ     (R10), R14
+	VMOVNTPD Y0, (R14)(R8*1)
+
+by1_1_written:
+	JMP by1_end
 
 by1_not1:
 by1_end:
@@ -4817,9 +5161,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func combineF64AVX512(dst [][]float64, h []float64, src [][]float64, n int)
+// func combineF64AVX512(dst [][]float64, h []float64, src [][]float64, n int, around bool)
 // Requires: AVX, AVX512F, BMI2
-TEXT ·combineF64AVX512(SB), NOSPLIT, $0-80
+TEXT ·combineF64AVX512(SB), NOSPLIT, $0-81
 	MOVQ   dst_base+0(FP), AX
 	MOVQ   h_base+24(FP), CX
 	MOVQ   src_base+48(FP), DX
@@ -4888,6 +5232,8 @@ by4_4:
 	ADDQ         $0x18, R13
 	DECQ         R14
 	JNZ          by4_4
+	CMPB         around+80(FP), $0x00
+	JNE          by4_4_around
 	MOVQ         (R10), R15
 	VMOVUPD      Z0, (R15)(R8*1)
 	VMOVUPD      Z1, 64(R15)(R8*1)
@@ -4908,10 +5254,35 @@ by4_4:
 	VMOVUPD      Z13, 64(R15)(R8*1)
 	VMOVUPD      Z14, 128(R15)(R8*1)
 	VMOVUPD      Z15, 192(R15)(R8*1)
-	ADDQ         $0x60, R10
-	ADDQ         DI, R11
-	SUBQ         $0x04, R12
-	JMP          by4_rows
+	JMP          by4_4_written
+
+by4_4_around:
+	MOVQ     (R10), R15
+	VMOVNTPD Z0, (R15)(R8*1)
+	VMOVNTPD Z1, 64(R15)(R8*1)
+	VMOVNTPD Z2, 128(R15)(R8*1)
+	VMOVNTPD Z3, 192(R15)(R8*1)
+	MOVQ     24(R10), R15
+	VMOVNTPD Z4, (R15)(R8*1)
+	VMOVNTPD Z5, 64(R15)(R8*1)
+	VMOVNTPD Z6, 128(R15)(R8*1)
+	VMOVNTPD Z7, 192(R15)(R8*1)
+	MOVQ     48(R10), R15
+	VMOVNTPD Z8, (R15)(R8*1)
+	VMOVNTPD Z9, 64(R15)(R8*1)
+	VMOVNTPD Z10, 128(R15)(R8*1)
+	VMOVNTPD Z11, 192(R15)(R8*1)
+	MOVQ     72(R10), R15
+	VMOVNTPD Z12, (R15)(R8*1)
+	VMOVNTPD Z13, 64(R15)(R8*1)
+	VMOVNTPD Z14, 128(R15)(R8*1)
+	VMOVNTPD Z15, 192(R15)(R8*1)
+
+by4_4_written:
+	ADDQ $0x60, R10
+	ADDQ DI, R11
+	SUBQ $0x04, R12
+	JMP  by4_rows
 
 by4_not4:
 	CMPQ   R12, $0x03
@@ -4956,6 +5327,8 @@ by4_3:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by4_3
+	CMPB         around+80(FP), $0x00
+	JNE          by4_3_around
 	MOVQ         (R10), R14
 	VMOVUPD      Z0, (R14)(R8*1)
 	VMOVUPD      Z1, 64(R14)(R8*1)
@@ -4971,7 +5344,27 @@ by4_3:
 	VMOVUPD      Z9, 64(R14)(R8*1)
 	VMOVUPD      Z10, 128(R14)(R8*1)
 	VMOVUPD      Z11, 192(R14)(R8*1)
-	JMP          by4_end
+	JMP          by4_3_written
+
+by4_3_around:
+	MOVQ     (R10), R14
+	VMOVNTPD Z0, (R14)(R8*1)
+	VMOVNTPD Z1, 64(R14)(R8*1)
+	VMOVNTPD Z2, 128(R14)(R8*1)
+	VMOVNTPD Z3, 192(R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTPD Z4, (R14)(R8*1)
+	VMOVNTPD Z5, 64(R14)(R8*1)
+	VMOVNTPD Z6, 128(R14)(R8*1)
+	VMOVNTPD Z7, 192(R14)(R8*1)
+	MOVQ     48(R10), R14
+	VMOVNTPD Z8, (R14)(R8*1)
+	VMOVNTPD Z9, 64(R14)(R8*1)
+	VMOVNTPD Z10, 128(R14)(R8*1)
+	VMOVNTPD Z11, 192(R14)(R8*1)
+
+by4_3_written:
+	JMP by4_end
 
 by4_not3:
 	CMPQ   R12, $0x02
@@ -5007,6 +5400,8 @@ by4_2:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by4_2
+	CMPB         around+80(FP), $0x00
+	JNE          by4_2_around
 	MOVQ         (R10), R14
 	VMOVUPD      Z0, (R14)(R8*1)
 	VMOVUPD      Z1, 64(R14)(R8*1)
@@ -5017,7 +5412,22 @@ by4_2:
 	VMOVUPD      Z5, 64(R14)(R8*1)
 	VMOVUPD      Z6, 128(R14)(R8*1)
 	VMOVUPD      Z7, 192(R14)(R8*1)
-	JMP          by4_end
+	JMP          by4_2_written
+
+by4_2_around:
+	MOVQ     (R10), R14
+	VMOVNTPD Z0, (R14)(R8*1)
+	VMOVNTPD Z1, 64(R14)(R8*1)
+	VMOVNTPD Z2, 128(R14)(R8*1)
+	VMOVNTPD Z3, 192(R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTPD Z4, (R14)(R8*1)
+	VMOVNTPD Z5, 64(R14)(R8*1)
+	VMOVNTPD Z6, 128(R14)(R8*1)
+	VMOVNTPD Z7, 192(R14)(R8*1)
+
+by4_2_written:
+	JMP by4_end
 
 by4_not2:
 	CMPQ   R12, $0x01
@@ -5044,12 +5454,24 @@ by4_1:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by4_1
+	CMPB         around+80(FP), $0x00
+	JNE          by4_1_around
 	MOVQ         (R10), R14
 	VMOVUPD      Z0, (R14)(R8*1)
 	VMOVUPD      Z1, 64(R14)(R8*1)
 	VMOVUPD      Z2, 128(R14)(R8*1)
 	VMOVUPD      Z3, 192(R14)(R8*1)
-	JMP          by4_end
+	JMP          by4_1_written
+
+by4_1_around:
+	MOVQ     (R10), R14
+	VMOVNTPD Z0, (R14)(R8*1)
+	VMOVNTPD Z1, 64(R14)(R8*1)
+	VMOVNTPD Z2, 128(R14)(R8*1)
+	VMOVNTPD Z3, 192(R14)(R8*1)
+
+by4_1_written:
+	JMP by4_end
 
 by4_not1:
 by4_end:
@@ -5090,6 +5512,8 @@ by1_4:
 	ADDQ         $0x18, R13
 	DECQ         R14
 	JNZ          by1_4
+	CMPB         around+80(FP), $0x00
+	JNE          by1_4_around
 	MOVQ         (R10), R15
 	VMOVUPD      Z0, (R15)(R8*1)
 	MOVQ         24(R10), R15
@@ -5098,10 +5522,23 @@ by1_4:
 	VMOVUPD      Z2, (R15)(R8*1)
 	MOVQ         72(R10), R15
 	VMOVUPD      Z3, (R15)(R8*1)
-	ADDQ         $0x60, R10
-	ADDQ         DI, R11
-	SUBQ         $0x04, R12
-	JMP          by1_rows
+	JMP          by1_4_written
+
+by1_4_around:
+	MOVQ     (R10), R15
+	VMOVNTPD Z0, (R15)(R8*1)
+	MOVQ     24(R10), R15
+	VMOVNTPD Z1, (R15)(R8*1)
+	MOVQ     48(R10), R15
+	VMOVNTPD Z2, (R15)(R8*1)
+	MOVQ     72(R10), R15
+	VMOVNTPD Z3, (R15)(R8*1)
+
+by1_4_written:
+	ADDQ $0x60, R10
+	ADDQ DI, R11
+	SUBQ $0x04, R12
+	JMP  by1_rows
 
 by1_not4:
 	CMPQ   R12, $0x03
@@ -5125,13 +5562,26 @@ by1_3:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by1_3
+	CMPB         around+80(FP), $0x00
+	JNE          by1_3_around
 	MOVQ         (R10), R14
 	VMOVUPD      Z0, (R14)(R8*1)
 	MOVQ         24(R10), R14
 	VMOVUPD      Z1, (R14)(R8*1)
 	MOVQ         48(R10), R14
 	VMOVUPD      Z2, (R14)(R8*1)
-	JMP          by1_end
+	JMP          by1_3_written
+
+by1_3_around:
+	MOVQ     (R10), R14
+	VMOVNTPD Z0, (R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTPD Z1, (R14)(R8*1)
+	MOVQ     48(R10), R14
+	VMOVNTPD Z2, (R14)(R8*1)
+
+by1_3_written:
+	JMP by1_end
 
 by1_not3:
 	CMPQ   R12, $0x02
@@ -5152,11 +5602,22 @@ by1_2:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by1_2
+	CMPB         around+80(FP), $0x00
+	JNE          by1_2_around
 	MOVQ         (R10), R14
 	VMOVUPD      Z0, (R14)(R8*1)
 	MOVQ         24(R10), R14
 	VMOVUPD      Z1, (R14)(R8*1)
-	JMP          by1_end
+	JMP          by1_2_written
+
+by1_2_around:
+	MOVQ     (R10), R14
+	VMOVNTPD Z0, (R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTPD Z1, (R14)(R8*1)
+
+by1_2_written:
+	JMP by1_end
 
 by1_not2:
 	CMPQ   R12, $0x01
@@ -5174,9 +5635,18 @@ by1_1:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by1_1
+	CMPB         around+80(FP), $0x00
+	JNE          by1_1_around
 	MOVQ         (R10), R14
 	VMOVUPD      Z0, (R14)(R8*1)
-	JMP          by1_end
+	JMP          by1_1_written
+
+by1_1_around:
+	MOVQ     (R10), R14
+	VMOVNTPD Z0, (R14)(R8*1)
+
+by1_1_written:
+	JMP by1_end
 
 by1_not1:
 by1_end:
@@ -7184,9 +7654,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func combineBF16AVX2(dst [][]uint16, h []float32, src [][]uint16, n int)
+// func combineBF16AVX2(dst [][]uint16, h []float32, src [][]uint16, n int, around bool)
 // Requires: AVX, AVX2, FMA3
-TEXT ·combineBF16AVX2(SB), NOSPLIT, $0-80
+TEXT ·combineBF16AVX2(SB), NOSPLIT, $0-81
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         h_base+24(FP), CX
 	MOVQ         src_base+48(FP), DX
@@ -7248,7 +7718,6 @@ by2_4:
 	ADDQ         $0x18, R13
 	DECQ         R14
 	JNZ          by2_4
-	MOVQ         (R10), R15
 	VCMPPS       $0x03, Y0, Y0, Y12
 	VPSRLD       $0x10, Y0, Y10
 	VPAND        Y14, Y10, Y11
@@ -7267,8 +7736,6 @@ by2_4:
 	VBLENDVPS    Y12, Y10, Y1, Y1
 	VPACKUSDW    Y1, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VMOVDQU      Y0, (R15)(R8*1)
-	MOVQ         24(R10), R15
 	VCMPPS       $0x03, Y2, Y2, Y12
 	VPSRLD       $0x10, Y2, Y10
 	VPAND        Y14, Y10, Y11
@@ -7287,8 +7754,6 @@ by2_4:
 	VBLENDVPS    Y12, Y10, Y3, Y3
 	VPACKUSDW    Y3, Y2, Y2
 	VPERMQ       $0xd8, Y2, Y2
-	VMOVDQU      Y2, (R15)(R8*1)
-	MOVQ         48(R10), R15
 	VCMPPS       $0x03, Y4, Y4, Y12
 	VPSRLD       $0x10, Y4, Y10
 	VPAND        Y14, Y10, Y11
@@ -7307,8 +7772,6 @@ by2_4:
 	VBLENDVPS    Y12, Y10, Y5, Y5
 	VPACKUSDW    Y5, Y4, Y4
 	VPERMQ       $0xd8, Y4, Y4
-	VMOVDQU      Y4, (R15)(R8*1)
-	MOVQ         72(R10), R15
 	VCMPPS       $0x03, Y6, Y6, Y12
 	VPSRLD       $0x10, Y6, Y10
 	VPAND        Y14, Y10, Y11
@@ -7327,11 +7790,33 @@ by2_4:
 	VBLENDVPS    Y12, Y10, Y7, Y7
 	VPACKUSDW    Y7, Y6, Y6
 	VPERMQ       $0xd8, Y6, Y6
+	CMPB         around+80(FP), $0x00
+	JNE          by2_4_around
+	MOVQ         (R10), R15
+	VMOVDQU      Y0, (R15)(R8*1)
+	MOVQ         24(R10), R15
+	VMOVDQU      Y2, (R15)(R8*1)
+	MOVQ         48(R10), R15
+	VMOVDQU      Y4, (R15)(R8*1)
+	MOVQ         72(R10), R15
 	VMOVDQU      Y6, (R15)(R8*1)
-	ADDQ         $0x60, R10
-	ADDQ         DI, R11
-	SUBQ         $0x04, R12
-	JMP          by2_rows
+	JMP          by2_4_written
+
+by2_4_around:
+	MOVQ     (R10), R15
+	VMOVNTDQ Y0, (R15)(R8*1)
+	MOVQ     24(R10), R15
+	VMOVNTDQ Y2, (R15)(R8*1)
+	MOVQ     48(R10), R15
+	VMOVNTDQ Y4, (R15)(R8*1)
+	MOVQ     72(R10), R15
+	VMOVNTDQ Y6, (R15)(R8*1)
+
+by2_4_written:
+	ADDQ $0x60, R10
+	ADDQ DI, R11
+	SUBQ $0x04, R12
+	JMP  by2_rows
 
 by2_not4:
 	CMPQ   R12, $0x03
@@ -7364,7 +7849,6 @@ by2_3:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by2_3
-	MOVQ         (R10), R14
 	VCMPPS       $0x03, Y0, Y0, Y12
 	VPSRLD       $0x10, Y0, Y10
 	VPAND        Y14, Y10, Y11
@@ -7383,8 +7867,6 @@ by2_3:
 	VBLENDVPS    Y12, Y10, Y1, Y1
 	VPACKUSDW    Y1, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VMOVDQU      Y0, (R14)(R8*1)
-	MOVQ         24(R10), R14
 	VCMPPS       $0x03, Y2, Y2, Y12
 	VPSRLD       $0x10, Y2, Y10
 	VPAND        Y14, Y10, Y11
@@ -7403,8 +7885,6 @@ by2_3:
 	VBLENDVPS    Y12, Y10, Y3, Y3
 	VPACKUSDW    Y3, Y2, Y2
 	VPERMQ       $0xd8, Y2, Y2
-	VMOVDQU      Y2, (R14)(R8*1)
-	MOVQ         48(R10), R14
 	VCMPPS       $0x03, Y4, Y4, Y12
 	VPSRLD       $0x10, Y4, Y10
 	VPAND        Y14, Y10, Y11
@@ -7423,8 +7903,26 @@ by2_3:
 	VBLENDVPS    Y12, Y10, Y5, Y5
 	VPACKUSDW    Y5, Y4, Y4
 	VPERMQ       $0xd8, Y4, Y4
+	CMPB         around+80(FP), $0x00
+	JNE          by2_3_around
+	MOVQ         (R10), R14
+	VMOVDQU      Y0, (R14)(R8*1)
+	MOVQ         24(R10), R14
+	VMOVDQU      Y2, (R14)(R8*1)
+	MOVQ         48(R10), R14
 	VMOVDQU      Y4, (R14)(R8*1)
-	JMP          by2_end
+	JMP          by2_3_written
+
+by2_3_around:
+	MOVQ     (R10), R14
+	VMOVNTDQ Y0, (R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTDQ Y2, (R14)(R8*1)
+	MOVQ     48(R10), R14
+	VMOVNTDQ Y4, (R14)(R8*1)
+
+by2_3_written:
+	JMP by2_end
 
 by2_not3:
 	CMPQ   R12, $0x02
@@ -7452,7 +7950,6 @@ by2_2:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by2_2
-	MOVQ         (R10), R14
 	VCMPPS       $0x03, Y0, Y0, Y12
 	VPSRLD       $0x10, Y0, Y10
 	VPAND        Y14, Y10, Y11
@@ -7471,8 +7968,6 @@ by2_2:
 	VBLENDVPS    Y12, Y10, Y1, Y1
 	VPACKUSDW    Y1, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VMOVDQU      Y0, (R14)(R8*1)
-	MOVQ         24(R10), R14
 	VCMPPS       $0x03, Y2, Y2, Y12
 	VPSRLD       $0x10, Y2, Y10
 	VPAND        Y14, Y10, Y11
@@ -7491,8 +7986,22 @@ by2_2:
 	VBLENDVPS    Y12, Y10, Y3, Y3
 	VPACKUSDW    Y3, Y2, Y2
 	VPERMQ       $0xd8, Y2, Y2
+	CMPB         around+80(FP), $0x00
+	JNE          by2_2_around
+	MOVQ         (R10), R14
+	VMOVDQU      Y0, (R14)(R8*1)
+	MOVQ         24(R10), R14
 	VMOVDQU      Y2, (R14)(R8*1)
-	JMP          by2_end
+	JMP          by2_2_written
+
+by2_2_around:
+	MOVQ     (R10), R14
+	VMOVNTDQ Y0, (R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTDQ Y2, (R14)(R8*1)
+
+by2_2_written:
+	JMP by2_end
 
 by2_not2:
 	CMPQ   R12, $0x01
@@ -7515,7 +8024,6 @@ by2_1:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by2_1
-	MOVQ         (R10), R14
 	VCMPPS       $0x03, Y0, Y0, Y12
 	VPSRLD       $0x10, Y0, Y10
 	VPAND        Y14, Y10, Y11
@@ -7534,8 +8042,18 @@ by2_1:
 	VBLENDVPS    Y12, Y10, Y1, Y1
 	VPACKUSDW    Y1, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
+	CMPB         around+80(FP), $0x00
+	JNE          by2_1_around
+	MOVQ         (R10), R14
 	VMOVDQU      Y0, (R14)(R8*1)
-	JMP          by2_end
+	JMP          by2_1_written
+
+by2_1_around:
+	MOVQ     (R10), R14
+	VMOVNTDQ Y0, (R14)(R8*1)
+
+by2_1_written:
+	JMP by2_end
 
 by2_not1:
 by2_end:
@@ -8186,9 +8704,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func combineBF16AVX512(dst [][]uint16, h []float32, src [][]uint16, n int)
+// func combineBF16AVX512(dst [][]uint16, h []float32, src [][]uint16, n int, around bool)
 // Requires: AVX, AVX512F
-TEXT ·combineBF16AVX512(SB), NOSPLIT, $0-80
+TEXT ·combineBF16AVX512(SB), NOSPLIT, $0-81
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         h_base+24(FP), CX
 	MOVQ         src_base+48(FP), DX
@@ -8270,7 +8788,6 @@ by4_4:
 	ADDQ         $0x18, R13
 	DECQ         R14
 	JNZ          by4_4
-	MOVQ         (R10), R15
 	VCMPPS       $0x03, Z0, Z0, K2
 	VPSRLD       $0x10, Z0, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8278,7 +8795,7 @@ by4_4:
 	VPADDD       Z27, Z0, Z0
 	VPSRLD       $0x10, Z0, Z0
 	VPORD        Z31, Z26, K2, Z0
-	VPMOVDW      Z0, (R15)(R8*1)
+	VPMOVDW      Z0, Y0
 	VCMPPS       $0x03, Z1, Z1, K2
 	VPSRLD       $0x10, Z1, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8286,7 +8803,7 @@ by4_4:
 	VPADDD       Z27, Z1, Z1
 	VPSRLD       $0x10, Z1, Z1
 	VPORD        Z31, Z26, K2, Z1
-	VPMOVDW      Z1, 32(R15)(R8*1)
+	VPMOVDW      Z1, Y1
 	VCMPPS       $0x03, Z2, Z2, K2
 	VPSRLD       $0x10, Z2, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8294,7 +8811,7 @@ by4_4:
 	VPADDD       Z27, Z2, Z2
 	VPSRLD       $0x10, Z2, Z2
 	VPORD        Z31, Z26, K2, Z2
-	VPMOVDW      Z2, 64(R15)(R8*1)
+	VPMOVDW      Z2, Y2
 	VCMPPS       $0x03, Z3, Z3, K2
 	VPSRLD       $0x10, Z3, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8302,8 +8819,7 @@ by4_4:
 	VPADDD       Z27, Z3, Z3
 	VPSRLD       $0x10, Z3, Z3
 	VPORD        Z31, Z26, K2, Z3
-	VPMOVDW      Z3, 96(R15)(R8*1)
-	MOVQ         24(R10), R15
+	VPMOVDW      Z3, Y3
 	VCMPPS       $0x03, Z4, Z4, K2
 	VPSRLD       $0x10, Z4, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8311,7 +8827,7 @@ by4_4:
 	VPADDD       Z27, Z4, Z4
 	VPSRLD       $0x10, Z4, Z4
 	VPORD        Z31, Z26, K2, Z4
-	VPMOVDW      Z4, (R15)(R8*1)
+	VPMOVDW      Z4, Y4
 	VCMPPS       $0x03, Z5, Z5, K2
 	VPSRLD       $0x10, Z5, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8319,7 +8835,7 @@ by4_4:
 	VPADDD       Z27, Z5, Z5
 	VPSRLD       $0x10, Z5, Z5
 	VPORD        Z31, Z26, K2, Z5
-	VPMOVDW      Z5, 32(R15)(R8*1)
+	VPMOVDW      Z5, Y5
 	VCMPPS       $0x03, Z6, Z6, K2
 	VPSRLD       $0x10, Z6, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8327,7 +8843,7 @@ by4_4:
 	VPADDD       Z27, Z6, Z6
 	VPSRLD       $0x10, Z6, Z6
 	VPORD        Z31, Z26, K2, Z6
-	VPMOVDW      Z6, 64(R15)(R8*1)
+	VPMOVDW      Z6, Y6
 	VCMPPS       $0x03, Z7, Z7, K2
 	VPSRLD       $0x10, Z7, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8335,8 +8851,7 @@ by4_4:
 	VPADDD       Z27, Z7, Z7
 	VPSRLD       $0x10, Z7, Z7
 	VPORD        Z31, Z26, K2, Z7
-	VPMOVDW      Z7, 96(R15)(R8*1)
-	MOVQ         48(R10), R15
+	VPMOVDW      Z7, Y7
 	VCMPPS       $0x03, Z8, Z8, K2
 	VPSRLD       $0x10, Z8, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8344,7 +8859,7 @@ by4_4:
 	VPADDD       Z27, Z8, Z8
 	VPSRLD       $0x10, Z8, Z8
 	VPORD        Z31, Z26, K2, Z8
-	VPMOVDW      Z8, (R15)(R8*1)
+	VPMOVDW      Z8, Y8
 	VCMPPS       $0x03, Z9, Z9, K2
 	VPSRLD       $0x10, Z9, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8352,7 +8867,7 @@ by4_4:
 	VPADDD       Z27, Z9, Z9
 	VPSRLD       $0x10, Z9, Z9
 	VPORD        Z31, Z26, K2, Z9
-	VPMOVDW      Z9, 32(R15)(R8*1)
+	VPMOVDW      Z9, Y9
 	VCMPPS       $0x03, Z10, Z10, K2
 	VPSRLD       $0x10, Z10, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8360,7 +8875,7 @@ by4_4:
 	VPADDD       Z27, Z10, Z10
 	VPSRLD       $0x10, Z10, Z10
 	VPORD        Z31, Z26, K2, Z10
-	VPMOVDW      Z10, 64(R15)(R8*1)
+	VPMOVDW      Z10, Y10
 	VCMPPS       $0x03, Z11, Z11, K2
 	VPSRLD       $0x10, Z11, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8368,8 +8883,7 @@ by4_4:
 	VPADDD       Z27, Z11, Z11
 	VPSRLD       $0x10, Z11, Z11
 	VPORD        Z31, Z26, K2, Z11
-	VPMOVDW      Z11, 96(R15)(R8*1)
-	MOVQ         72(R10), R15
+	VPMOVDW      Z11, Y11
 	VCMPPS       $0x03, Z12, Z12, K2
 	VPSRLD       $0x10, Z12, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8377,7 +8891,7 @@ by4_4:
 	VPADDD       Z27, Z12, Z12
 	VPSRLD       $0x10, Z12, Z12
 	VPORD        Z31, Z26, K2, Z12
-	VPMOVDW      Z12, (R15)(R8*1)
+	VPMOVDW      Z12, Y12
 	VCMPPS       $0x03, Z13, Z13, K2
 	VPSRLD       $0x10, Z13, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8385,7 +8899,7 @@ by4_4:
 	VPADDD       Z27, Z13, Z13
 	VPSRLD       $0x10, Z13, Z13
 	VPORD        Z31, Z26, K2, Z13
-	VPMOVDW      Z13, 32(R15)(R8*1)
+	VPMOVDW      Z13, Y13
 	VCMPPS       $0x03, Z14, Z14, K2
 	VPSRLD       $0x10, Z14, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8393,7 +8907,7 @@ by4_4:
 	VPADDD       Z27, Z14, Z14
 	VPSRLD       $0x10, Z14, Z14
 	VPORD        Z31, Z26, K2, Z14
-	VPMOVDW      Z14, 64(R15)(R8*1)
+	VPMOVDW      Z14, Y14
 	VCMPPS       $0x03, Z15, Z15, K2
 	VPSRLD       $0x10, Z15, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8401,11 +8915,58 @@ by4_4:
 	VPADDD       Z27, Z15, Z15
 	VPSRLD       $0x10, Z15, Z15
 	VPORD        Z31, Z26, K2, Z15
-	VPMOVDW      Z15, 96(R15)(R8*1)
-	ADDQ         $0x60, R10
-	ADDQ         DI, R11
-	SUBQ         $0x04, R12
-	JMP          by4_rows
+	VPMOVDW      Z15, Y15
+	CMPB         around+80(FP), $0x00
+	JNE          by4_4_around
+	MOVQ         (R10), R15
+	VMOVDQU      Y0, (R15)(R8*1)
+	VMOVDQU      Y1, 32(R15)(R8*1)
+	VMOVDQU      Y2, 64(R15)(R8*1)
+	VMOVDQU      Y3, 96(R15)(R8*1)
+	MOVQ         24(R10), R15
+	VMOVDQU      Y4, (R15)(R8*1)
+	VMOVDQU      Y5, 32(R15)(R8*1)
+	VMOVDQU      Y6, 64(R15)(R8*1)
+	VMOVDQU      Y7, 96(R15)(R8*1)
+	MOVQ         48(R10), R15
+	VMOVDQU      Y8, (R15)(R8*1)
+	VMOVDQU      Y9, 32(R15)(R8*1)
+	VMOVDQU      Y10, 64(R15)(R8*1)
+	VMOVDQU      Y11, 96(R15)(R8*1)
+	MOVQ         72(R10), R15
+	VMOVDQU      Y12, (R15)(R8*1)
+	VMOVDQU      Y13, 32(R15)(R8*1)
+	VMOVDQU      Y14, 64(R15)(R8*1)
+	VMOVDQU      Y15, 96(R15)(R8*1)
+	JMP          by4_4_written
+
+by4_4_around:
+	MOVQ     (R10), R15
+	VMOVNTDQ Y0, (R15)(R8*1)
+	VMOVNTDQ Y1, 32(R15)(R8*1)
+	VMOVNTDQ Y2, 64(R15)(R8*1)
+	VMOVNTDQ Y3, 96(R15)(R8*1)
+	MOVQ     24(R10), R15
+	VMOVNTDQ Y4, (R15)(R8*1)
+	VMOVNTDQ Y5, 32(R15)(R8*1)
+	VMOVNTDQ Y6, 64(R15)(R8*1)
+	VMOVNTDQ Y7, 96(R15)(R8*1)
+	MOVQ     48(R10), R15
+	VMOVNTDQ Y8, (R15)(R8*1)
+	VMOVNTDQ Y9, 32(R15)(R8*1)
+	VMOVNTDQ Y10, 64(R15)(R8*1)
+	VMOVNTDQ Y11, 96(R15)(R8*1)
+	MOVQ     72(R10), R15
+	VMOVNTDQ Y12, (R15)(R8*1)
+	VMOVNTDQ Y13, 32(R15)(R8*1)
+	VMOVNTDQ Y14, 64(R15)(R8*1)
+	VMOVNTDQ Y15, 96(R15)(R8*1)
+
+by4_4_written:
+	ADDQ $0x60, R10
+	ADDQ DI, R11
+	SUBQ $0x04, R12
+	JMP  by4_rows
 
 by4_not4:
 	CMPQ   R12, $0x03
@@ -8454,7 +9015,6 @@ by4_3:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by4_3
-	MOVQ         (R10), R14
 	VCMPPS       $0x03, Z0, Z0, K2
 	VPSRLD       $0x10, Z0, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8462,7 +9022,7 @@ by4_3:
 	VPADDD       Z27, Z0, Z0
 	VPSRLD       $0x10, Z0, Z0
 	VPORD        Z31, Z26, K2, Z0
-	VPMOVDW      Z0, (R14)(R8*1)
+	VPMOVDW      Z0, Y0
 	VCMPPS       $0x03, Z1, Z1, K2
 	VPSRLD       $0x10, Z1, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8470,7 +9030,7 @@ by4_3:
 	VPADDD       Z27, Z1, Z1
 	VPSRLD       $0x10, Z1, Z1
 	VPORD        Z31, Z26, K2, Z1
-	VPMOVDW      Z1, 32(R14)(R8*1)
+	VPMOVDW      Z1, Y1
 	VCMPPS       $0x03, Z2, Z2, K2
 	VPSRLD       $0x10, Z2, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8478,7 +9038,7 @@ by4_3:
 	VPADDD       Z27, Z2, Z2
 	VPSRLD       $0x10, Z2, Z2
 	VPORD        Z31, Z26, K2, Z2
-	VPMOVDW      Z2, 64(R14)(R8*1)
+	VPMOVDW      Z2, Y2
 	VCMPPS       $0x03, Z3, Z3, K2
 	VPSRLD       $0x10, Z3, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8486,8 +9046,7 @@ by4_3:
 	VPADDD       Z27, Z3, Z3
 	VPSRLD       $0x10, Z3, Z3
 	VPORD        Z31, Z26, K2, Z3
-	VPMOVDW      Z3, 96(R14)(R8*1)
-	MOVQ         24(R10), R14
+	VPMOVDW      Z3, Y3
 	VCMPPS       $0x03, Z4, Z4, K2
 	VPSRLD       $0x10, Z4, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8495,7 +9054,7 @@ by4_3:
 	VPADDD       Z27, Z4, Z4
 	VPSRLD       $0x10, Z4, Z4
 	VPORD        Z31, Z26, K2, Z4
-	VPMOVDW      Z4, (R14)(R8*1)
+	VPMOVDW      Z4, Y4
 	VCMPPS       $0x03, Z5, Z5, K2
 	VPSRLD       $0x10, Z5, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8503,7 +9062,7 @@ by4_3:
 	VPADDD       Z27, Z5, Z5
 	VPSRLD       $0x10, Z5, Z5
 	VPORD        Z31, Z26, K2, Z5
-	VPMOVDW      Z5, 32(R14)(R8*1)
+	VPMOVDW      Z5, Y5
 	VCMPPS       $0x03, Z6, Z6, K2
 	VPSRLD       $0x10, Z6, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8511,7 +9070,7 @@ by4_3:
 	VPADDD       Z27, Z6, Z6
 	VPSRLD       $0x10, Z6, Z6
 	VPORD        Z31, Z26, K2, Z6
-	VPMOVDW      Z6, 64(R14)(R8*1)
+	VPMOVDW      Z6, Y6
 	VCMPPS       $0x03, Z7, Z7, K2
 	VPSRLD       $0x10, Z7, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8519,8 +9078,7 @@ by4_3:
 	VPADDD       Z27, Z7, Z7
 	VPSRLD       $0x10, Z7, Z7
 	VPORD        Z31, Z26, K2, Z7
-	VPMOVDW      Z7, 96(R14)(R8*1)
-	MOVQ         48(R10), R14
+	VPMOVDW      Z7, Y7
 	VCMPPS       $0x03, Z8, Z8, K2
 	VPSRLD       $0x10, Z8, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8528,7 +9086,7 @@ by4_3:
 	VPADDD       Z27, Z8, Z8
 	VPSRLD       $0x10, Z8, Z8
 	VPORD        Z31, Z26, K2, Z8
-	VPMOVDW      Z8, (R14)(R8*1)
+	VPMOVDW      Z8, Y8
 	VCMPPS       $0x03, Z9, Z9, K2
 	VPSRLD       $0x10, Z9, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8536,7 +9094,7 @@ by4_3:
 	VPADDD       Z27, Z9, Z9
 	VPSRLD       $0x10, Z9, Z9
 	VPORD        Z31, Z26, K2, Z9
-	VPMOVDW      Z9, 32(R14)(R8*1)
+	VPMOVDW      Z9, Y9
 	VCMPPS       $0x03, Z10, Z10, K2
 	VPSRLD       $0x10, Z10, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8544,7 +9102,7 @@ by4_3:
 	VPADDD       Z27, Z10, Z10
 	VPSRLD       $0x10, Z10, Z10
 	VPORD        Z31, Z26, K2, Z10
-	VPMOVDW      Z10, 64(R14)(R8*1)
+	VPMOVDW      Z10, Y10
 	VCMPPS       $0x03, Z11, Z11, K2
 	VPSRLD       $0x10, Z11, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8552,8 +9110,45 @@ by4_3:
 	VPADDD       Z27, Z11, Z11
 	VPSRLD       $0x10, Z11, Z11
 	VPORD        Z31, Z26, K2, Z11
-	VPMOVDW      Z11, 96(R14)(R8*1)
-	JMP          by4_end
+	VPMOVDW      Z11, Y11
+	CMPB         around+80(FP), $0x00
+	JNE          by4_3_around
+	MOVQ         (R10), R14
+	VMOVDQU      Y0, (R14)(R8*1)
+	VMOVDQU      Y1, 32(R14)(R8*1)
+	VMOVDQU      Y2, 64(R14)(R8*1)
+	VMOVDQU      Y3, 96(R14)(R8*1)
+	MOVQ         24(R10), R14
+	VMOVDQU      Y4, (R14)(R8*1)
+	VMOVDQU      Y5, 32(R14)(R8*1)
+	VMOVDQU      Y6, 64(R14)(R8*1)
+	VMOVDQU      Y7, 96(R14)(R8*1)
+	MOVQ         48(R10), R14
+	VMOVDQU      Y8, (R14)(R8*1)
+	VMOVDQU      Y9, 32(R14)(R8*1)
+	VMOVDQU      Y10, 64(R14)(R8*1)
+	VMOVDQU      Y11, 96(R14)(R8*1)
+	JMP          by4_3_written
+
+by4_3_around:
+	MOVQ     (R10), R14
+	VMOVNTDQ Y0, (R14)(R8*1)
+	VMOVNTDQ Y1, 32(R14)(R8*1)
+	VMOVNTDQ Y2, 64(R14)(R8*1)
+	VMOVNTDQ Y3, 96(R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTDQ Y4, (R14)(R8*1)
+	VMOVNTDQ Y5, 32(R14)(R8*1)
+	VMOVNTDQ Y6, 64(R14)(R8*1)
+	VMOVNTDQ Y7, 96(R14)(R8*1)
+	MOVQ     48(R10), R14
+	VMOVNTDQ Y8, (R14)(R8*1)
+	VMOVNTDQ Y9, 32(R14)(R8*1)
+	VMOVNTDQ Y10, 64(R14)(R8*1)
+	VMOVNTDQ Y11, 96(R14)(R8*1)
+
+by4_3_written:
+	JMP by4_end
 
 by4_not3:
 	CMPQ   R12, $0x02
@@ -8593,7 +9188,6 @@ by4_2:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by4_2
-	MOVQ         (R10), R14
 	VCMPPS       $0x03, Z0, Z0, K2
 	VPSRLD       $0x10, Z0, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8601,7 +9195,7 @@ by4_2:
 	VPADDD       Z27, Z0, Z0
 	VPSRLD       $0x10, Z0, Z0
 	VPORD        Z31, Z26, K2, Z0
-	VPMOVDW      Z0, (R14)(R8*1)
+	VPMOVDW      Z0, Y0
 	VCMPPS       $0x03, Z1, Z1, K2
 	VPSRLD       $0x10, Z1, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8609,7 +9203,7 @@ by4_2:
 	VPADDD       Z27, Z1, Z1
 	VPSRLD       $0x10, Z1, Z1
 	VPORD        Z31, Z26, K2, Z1
-	VPMOVDW      Z1, 32(R14)(R8*1)
+	VPMOVDW      Z1, Y1
 	VCMPPS       $0x03, Z2, Z2, K2
 	VPSRLD       $0x10, Z2, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8617,7 +9211,7 @@ by4_2:
 	VPADDD       Z27, Z2, Z2
 	VPSRLD       $0x10, Z2, Z2
 	VPORD        Z31, Z26, K2, Z2
-	VPMOVDW      Z2, 64(R14)(R8*1)
+	VPMOVDW      Z2, Y2
 	VCMPPS       $0x03, Z3, Z3, K2
 	VPSRLD       $0x10, Z3, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8625,8 +9219,7 @@ by4_2:
 	VPADDD       Z27, Z3, Z3
 	VPSRLD       $0x10, Z3, Z3
 	VPORD        Z31, Z26, K2, Z3
-	VPMOVDW      Z3, 96(R14)(R8*1)
-	MOVQ         24(R10), R14
+	VPMOVDW      Z3, Y3
 	VCMPPS       $0x03, Z4, Z4, K2
 	VPSRLD       $0x10, Z4, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8634,7 +9227,7 @@ by4_2:
 	VPADDD       Z27, Z4, Z4
 	VPSRLD       $0x10, Z4, Z4
 	VPORD        Z31, Z26, K2, Z4
-	VPMOVDW      Z4, (R14)(R8*1)
+	VPMOVDW      Z4, Y4
 	VCMPPS       $0x03, Z5, Z5, K2
 	VPSRLD       $0x10, Z5, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8642,7 +9235,7 @@ by4_2:
 	VPADDD       Z27, Z5, Z5
 	VPSRLD       $0x10, Z5, Z5
 	VPORD        Z31, Z26, K2, Z5
-	VPMOVDW      Z5, 32(R14)(R8*1)
+	VPMOVDW      Z5, Y5
 	VCMPPS       $0x03, Z6, Z6, K2
 	VPSRLD       $0x10, Z6, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8650,7 +9243,7 @@ by4_2:
 	VPADDD       Z27, Z6, Z6
 	VPSRLD       $0x10, Z6, Z6
 	VPORD        Z31, Z26, K2, Z6
-	VPMOVDW      Z6, 64(R14)(R8*1)
+	VPMOVDW      Z6, Y6
 	VCMPPS       $0x03, Z7, Z7, K2
 	VPSRLD       $0x10, Z7, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8658,8 +9251,35 @@ by4_2:
 	VPADDD       Z27, Z7, Z7
 	VPSRLD       $0x10, Z7, Z7
 	VPORD        Z31, Z26, K2, Z7
-	VPMOVDW      Z7, 96(R14)(R8*1)
-	JMP          by4_end
+	VPMOVDW      Z7, Y7
+	CMPB         around+80(FP), $0x00
+	JNE          by4_2_around
+	MOVQ         (R10), R14
+	VMOVDQU      Y0, (R14)(R8*1)
+	VMOVDQU      Y1, 32(R14)(R8*1)
+	VMOVDQU      Y2, 64(R14)(R8*1)
+	VMOVDQU      Y3, 96(R14)(R8*1)
+	MOVQ         24(R10), R14
+	VMOVDQU      Y4, (R14)(R8*1)
+	VMOVDQU      Y5, 32(R14)(R8*1)
+	VMOVDQU      Y6, 64(R14)(R8*1)
+	VMOVDQU      Y7, 96(R14)(R8*1)
+	JMP          by4_2_written
+
+by4_2_around:
+	MOVQ     (R10), R14
+	VMOVNTDQ Y0, (R14)(R8*1)
+	VMOVNTDQ Y1, 32(R14)(R8*1)
+	VMOVNTDQ Y2, 64(R14)(R8*1)
+	VMOVNTDQ Y3, 96(R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTDQ Y4, (R14)(R8*1)
+	VMOVNTDQ Y5, 32(R14)(R8*1)
+	VMOVNTDQ Y6, 64(R14)(R8*1)
+	VMOVNTDQ Y7, 96(R14)(R8*1)
+
+by4_2_written:
+	JMP by4_end
 
 by4_not2:
 	CMPQ   R12, $0x01
@@ -8690,7 +9310,6 @@ by4_1:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by4_1
-	MOVQ         (R10), R14
 	VCMPPS       $0x03, Z0, Z0, K2
 	VPSRLD       $0x10, Z0, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8698,7 +9317,7 @@ by4_1:
 	VPADDD       Z27, Z0, Z0
 	VPSRLD       $0x10, Z0, Z0
 	VPORD        Z31, Z26, K2, Z0
-	VPMOVDW      Z0, (R14)(R8*1)
+	VPMOVDW      Z0, Y0
 	VCMPPS       $0x03, Z1, Z1, K2
 	VPSRLD       $0x10, Z1, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8706,7 +9325,7 @@ by4_1:
 	VPADDD       Z27, Z1, Z1
 	VPSRLD       $0x10, Z1, Z1
 	VPORD        Z31, Z26, K2, Z1
-	VPMOVDW      Z1, 32(R14)(R8*1)
+	VPMOVDW      Z1, Y1
 	VCMPPS       $0x03, Z2, Z2, K2
 	VPSRLD       $0x10, Z2, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8714,7 +9333,7 @@ by4_1:
 	VPADDD       Z27, Z2, Z2
 	VPSRLD       $0x10, Z2, Z2
 	VPORD        Z31, Z26, K2, Z2
-	VPMOVDW      Z2, 64(R14)(R8*1)
+	VPMOVDW      Z2, Y2
 	VCMPPS       $0x03, Z3, Z3, K2
 	VPSRLD       $0x10, Z3, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8722,8 +9341,25 @@ by4_1:
 	VPADDD       Z27, Z3, Z3
 	VPSRLD       $0x10, Z3, Z3
 	VPORD        Z31, Z26, K2, Z3
-	VPMOVDW      Z3, 96(R14)(R8*1)
-	JMP          by4_end
+	VPMOVDW      Z3, Y3
+	CMPB         around+80(FP), $0x00
+	JNE          by4_1_around
+	MOVQ         (R10), R14
+	VMOVDQU      Y0, (R14)(R8*1)
+	VMOVDQU      Y1, 32(R14)(R8*1)
+	VMOVDQU      Y2, 64(R14)(R8*1)
+	VMOVDQU      Y3, 96(R14)(R8*1)
+	JMP          by4_1_written
+
+by4_1_around:
+	MOVQ     (R10), R14
+	VMOVNTDQ Y0, (R14)(R8*1)
+	VMOVNTDQ Y1, 32(R14)(R8*1)
+	VMOVNTDQ Y2, 64(R14)(R8*1)
+	VMOVNTDQ Y3, 96(R14)(R8*1)
+
+by4_1_written:
+	JMP by4_end
 
 by4_not1:
 by4_end:
@@ -8765,7 +9401,6 @@ by1_4:
 	ADDQ         $0x18, R13
 	DECQ         R14
 	JNZ          by1_4
-	MOVQ         (R10), R15
 	VCMPPS       $0x03, Z0, Z0, K2
 	VPSRLD       $0x10, Z0, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8773,8 +9408,7 @@ by1_4:
 	VPADDD       Z27, Z0, Z0
 	VPSRLD       $0x10, Z0, Z0
 	VPORD        Z31, Z26, K2, Z0
-	VPMOVDW      Z0, (R15)(R8*1)
-	MOVQ         24(R10), R15
+	VPMOVDW      Z0, Y0
 	VCMPPS       $0x03, Z1, Z1, K2
 	VPSRLD       $0x10, Z1, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8782,8 +9416,7 @@ by1_4:
 	VPADDD       Z27, Z1, Z1
 	VPSRLD       $0x10, Z1, Z1
 	VPORD        Z31, Z26, K2, Z1
-	VPMOVDW      Z1, (R15)(R8*1)
-	MOVQ         48(R10), R15
+	VPMOVDW      Z1, Y1
 	VCMPPS       $0x03, Z2, Z2, K2
 	VPSRLD       $0x10, Z2, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8791,8 +9424,7 @@ by1_4:
 	VPADDD       Z27, Z2, Z2
 	VPSRLD       $0x10, Z2, Z2
 	VPORD        Z31, Z26, K2, Z2
-	VPMOVDW      Z2, (R15)(R8*1)
-	MOVQ         72(R10), R15
+	VPMOVDW      Z2, Y2
 	VCMPPS       $0x03, Z3, Z3, K2
 	VPSRLD       $0x10, Z3, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8800,11 +9432,34 @@ by1_4:
 	VPADDD       Z27, Z3, Z3
 	VPSRLD       $0x10, Z3, Z3
 	VPORD        Z31, Z26, K2, Z3
-	VPMOVDW      Z3, (R15)(R8*1)
-	ADDQ         $0x60, R10
-	ADDQ         DI, R11
-	SUBQ         $0x04, R12
-	JMP          by1_rows
+	VPMOVDW      Z3, Y3
+	CMPB         around+80(FP), $0x00
+	JNE          by1_4_around
+	MOVQ         (R10), R15
+	VMOVDQU      Y0, (R15)(R8*1)
+	MOVQ         24(R10), R15
+	VMOVDQU      Y1, (R15)(R8*1)
+	MOVQ         48(R10), R15
+	VMOVDQU      Y2, (R15)(R8*1)
+	MOVQ         72(R10), R15
+	VMOVDQU      Y3, (R15)(R8*1)
+	JMP          by1_4_written
+
+by1_4_around:
+	MOVQ     (R10), R15
+	VMOVNTDQ Y0, (R15)(R8*1)
+	MOVQ     24(R10), R15
+	VMOVNTDQ Y1, (R15)(R8*1)
+	MOVQ     48(R10), R15
+	VMOVNTDQ Y2, (R15)(R8*1)
+	MOVQ     72(R10), R15
+	VMOVNTDQ Y3, (R15)(R8*1)
+
+by1_4_written:
+	ADDQ $0x60, R10
+	ADDQ DI, R11
+	SUBQ $0x04, R12
+	JMP  by1_rows
 
 by1_not4:
 	CMPQ   R12, $0x03
@@ -8829,7 +9484,6 @@ by1_3:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by1_3
-	MOVQ         (R10), R14
 	VCMPPS       $0x03, Z0, Z0, K2
 	VPSRLD       $0x10, Z0, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8837,8 +9491,7 @@ by1_3:
 	VPADDD       Z27, Z0, Z0
 	VPSRLD       $0x10, Z0, Z0
 	VPORD        Z31, Z26, K2, Z0
-	VPMOVDW      Z0, (R14)(R8*1)
-	MOVQ         24(R10), R14
+	VPMOVDW      Z0, Y0
 	VCMPPS       $0x03, Z1, Z1, K2
 	VPSRLD       $0x10, Z1, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8846,8 +9499,7 @@ by1_3:
 	VPADDD       Z27, Z1, Z1
 	VPSRLD       $0x10, Z1, Z1
 	VPORD        Z31, Z26, K2, Z1
-	VPMOVDW      Z1, (R14)(R8*1)
-	MOVQ         48(R10), R14
+	VPMOVDW      Z1, Y1
 	VCMPPS       $0x03, Z2, Z2, K2
 	VPSRLD       $0x10, Z2, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8855,8 +9507,27 @@ by1_3:
 	VPADDD       Z27, Z2, Z2
 	VPSRLD       $0x10, Z2, Z2
 	VPORD        Z31, Z26, K2, Z2
-	VPMOVDW      Z2, (R14)(R8*1)
-	JMP          by1_end
+	VPMOVDW      Z2, Y2
+	CMPB         around+80(FP), $0x00
+	JNE          by1_3_around
+	MOVQ         (R10), R14
+	VMOVDQU      Y0, (R14)(R8*1)
+	MOVQ         24(R10), R14
+	VMOVDQU      Y1, (R14)(R8*1)
+	MOVQ         48(R10), R14
+	VMOVDQU      Y2, (R14)(R8*1)
+	JMP          by1_3_written
+
+by1_3_around:
+	MOVQ     (R10), R14
+	VMOVNTDQ Y0, (R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTDQ Y1, (R14)(R8*1)
+	MOVQ     48(R10), R14
+	VMOVNTDQ Y2, (R14)(R8*1)
+
+by1_3_written:
+	JMP by1_end
 
 by1_not3:
 	CMPQ   R12, $0x02
@@ -8878,7 +9549,6 @@ by1_2:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by1_2
-	MOVQ         (R10), R14
 	VCMPPS       $0x03, Z0, Z0, K2
 	VPSRLD       $0x10, Z0, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8886,8 +9556,7 @@ by1_2:
 	VPADDD       Z27, Z0, Z0
 	VPSRLD       $0x10, Z0, Z0
 	VPORD        Z31, Z26, K2, Z0
-	VPMOVDW      Z0, (R14)(R8*1)
-	MOVQ         24(R10), R14
+	VPMOVDW      Z0, Y0
 	VCMPPS       $0x03, Z1, Z1, K2
 	VPSRLD       $0x10, Z1, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8895,8 +9564,23 @@ by1_2:
 	VPADDD       Z27, Z1, Z1
 	VPSRLD       $0x10, Z1, Z1
 	VPORD        Z31, Z26, K2, Z1
-	VPMOVDW      Z1, (R14)(R8*1)
-	JMP          by1_end
+	VPMOVDW      Z1, Y1
+	CMPB         around+80(FP), $0x00
+	JNE          by1_2_around
+	MOVQ         (R10), R14
+	VMOVDQU      Y0, (R14)(R8*1)
+	MOVQ         24(R10), R14
+	VMOVDQU      Y1, (R14)(R8*1)
+	JMP          by1_2_written
+
+by1_2_around:
+	MOVQ     (R10), R14
+	VMOVNTDQ Y0, (R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTDQ Y1, (R14)(R8*1)
+
+by1_2_written:
+	JMP by1_end
 
 by1_not2:
 	CMPQ   R12, $0x01
@@ -8915,7 +9599,6 @@ by1_1:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by1_1
-	MOVQ         (R10), R14
 	VCMPPS       $0x03, Z0, Z0, K2
 	VPSRLD       $0x10, Z0, Z26
 	VPANDD       Z30, Z26, Z27
@@ -8923,8 +9606,19 @@ by1_1:
 	VPADDD       Z27, Z0, Z0
 	VPSRLD       $0x10, Z0, Z0
 	VPORD        Z31, Z26, K2, Z0
-	VPMOVDW      Z0, (R14)(R8*1)
-	JMP          by1_end
+	VPMOVDW      Z0, Y0
+	CMPB         around+80(FP), $0x00
+	JNE          by1_1_around
+	MOVQ         (R10), R14
+	VMOVDQU      Y0, (R14)(R8*1)
+	JMP          by1_1_written
+
+by1_1_around:
+	MOVQ     (R10), R14
+	VMOVNTDQ Y0, (R14)(R8*1)
+
+by1_1_written:
+	JMP by1_end
 
 by1_not1:
 by1_end:
@@ -10799,9 +11493,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func combineF16AVX2(dst [][]uint16, h []float32, src [][]uint16, n int)
+// func combineF16AVX2(dst [][]uint16, h []float32, src [][]uint16, n int, around bool)
 // Requires: AVX, F16C, FMA3
-TEXT ·combineF16AVX2(SB), NOSPLIT, $0-80
+TEXT ·combineF16AVX2(SB), NOSPLIT, $0-81
 	MOVQ   dst_base+0(FP), AX
 	MOVQ   h_base+24(FP), CX
 	MOVQ   src_base+48(FP), DX
@@ -10852,22 +11546,49 @@ by2_4:
 	ADDQ         $0x18, R13
 	DECQ         R14
 	JNZ          by2_4
+	VCVTPS2PH    $0x00, Y0, X0
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y2, X2
+	VCVTPS2PH    $0x00, Y3, X3
+	VCVTPS2PH    $0x00, Y4, X4
+	VCVTPS2PH    $0x00, Y5, X5
+	VCVTPS2PH    $0x00, Y6, X6
+	VCVTPS2PH    $0x00, Y7, X7
+	CMPB         around+80(FP), $0x00
+	JNE          by2_4_around
 	MOVQ         (R10), R15
-	VCVTPS2PH    $0x00, Y0, (R15)(R8*1)
-	VCVTPS2PH    $0x00, Y1, 16(R15)(R8*1)
+	VMOVDQU      X0, (R15)(R8*1)
+	VMOVDQU      X1, 16(R15)(R8*1)
 	MOVQ         24(R10), R15
-	VCVTPS2PH    $0x00, Y2, (R15)(R8*1)
-	VCVTPS2PH    $0x00, Y3, 16(R15)(R8*1)
+	VMOVDQU      X2, (R15)(R8*1)
+	VMOVDQU      X3, 16(R15)(R8*1)
 	MOVQ         48(R10), R15
-	VCVTPS2PH    $0x00, Y4, (R15)(R8*1)
-	VCVTPS2PH    $0x00, Y5, 16(R15)(R8*1)
+	VMOVDQU      X4, (R15)(R8*1)
+	VMOVDQU      X5, 16(R15)(R8*1)
 	MOVQ         72(R10), R15
-	VCVTPS2PH    $0x00, Y6, (R15)(R8*1)
-	VCVTPS2PH    $0x00, Y7, 16(R15)(R8*1)
-	ADDQ         $0x60, R10
-	ADDQ         DI, R11
-	SUBQ         $0x04, R12
-	JMP          by2_rows
+	VMOVDQU      X6, (R15)(R8*1)
+	VMOVDQU      X7, 16(R15)(R8*1)
+	JMP          by2_4_written
+
+by2_4_around:
+	MOVQ     (R10), R15
+	VMOVNTDQ X0, (R15)(R8*1)
+	VMOVNTDQ X1, 16(R15)(R8*1)
+	MOVQ     24(R10), R15
+	VMOVNTDQ X2, (R15)(R8*1)
+	VMOVNTDQ X3, 16(R15)(R8*1)
+	MOVQ     48(R10), R15
+	VMOVNTDQ X4, (R15)(R8*1)
+	VMOVNTDQ X5, 16(R15)(R8*1)
+	MOVQ     72(R10), R15
+	VMOVNTDQ X6, (R15)(R8*1)
+	VMOVNTDQ X7, 16(R15)(R8*1)
+
+by2_4_written:
+	ADDQ $0x60, R10
+	ADDQ DI, R11
+	SUBQ $0x04, R12
+	JMP  by2_rows
 
 by2_not4:
 	CMPQ   R12, $0x03
@@ -10898,16 +11619,38 @@ by2_3:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by2_3
+	VCVTPS2PH    $0x00, Y0, X0
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y2, X2
+	VCVTPS2PH    $0x00, Y3, X3
+	VCVTPS2PH    $0x00, Y4, X4
+	VCVTPS2PH    $0x00, Y5, X5
+	CMPB         around+80(FP), $0x00
+	JNE          by2_3_around
 	MOVQ         (R10), R14
-	VCVTPS2PH    $0x00, Y0, (R14)(R8*1)
-	VCVTPS2PH    $0x00, Y1, 16(R14)(R8*1)
+	VMOVDQU      X0, (R14)(R8*1)
+	VMOVDQU      X1, 16(R14)(R8*1)
 	MOVQ         24(R10), R14
-	VCVTPS2PH    $0x00, Y2, (R14)(R8*1)
-	VCVTPS2PH    $0x00, Y3, 16(R14)(R8*1)
+	VMOVDQU      X2, (R14)(R8*1)
+	VMOVDQU      X3, 16(R14)(R8*1)
 	MOVQ         48(R10), R14
-	VCVTPS2PH    $0x00, Y4, (R14)(R8*1)
-	VCVTPS2PH    $0x00, Y5, 16(R14)(R8*1)
-	JMP          by2_end
+	VMOVDQU      X4, (R14)(R8*1)
+	VMOVDQU      X5, 16(R14)(R8*1)
+	JMP          by2_3_written
+
+by2_3_around:
+	MOVQ     (R10), R14
+	VMOVNTDQ X0, (R14)(R8*1)
+	VMOVNTDQ X1, 16(R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTDQ X2, (R14)(R8*1)
+	VMOVNTDQ X3, 16(R14)(R8*1)
+	MOVQ     48(R10), R14
+	VMOVNTDQ X4, (R14)(R8*1)
+	VMOVNTDQ X5, 16(R14)(R8*1)
+
+by2_3_written:
+	JMP by2_end
 
 by2_not3:
 	CMPQ   R12, $0x02
@@ -10933,13 +11676,30 @@ by2_2:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by2_2
+	VCVTPS2PH    $0x00, Y0, X0
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y2, X2
+	VCVTPS2PH    $0x00, Y3, X3
+	CMPB         around+80(FP), $0x00
+	JNE          by2_2_around
 	MOVQ         (R10), R14
-	VCVTPS2PH    $0x00, Y0, (R14)(R8*1)
-	VCVTPS2PH    $0x00, Y1, 16(R14)(R8*1)
+	VMOVDQU      X0, (R14)(R8*1)
+	VMOVDQU      X1, 16(R14)(R8*1)
 	MOVQ         24(R10), R14
-	VCVTPS2PH    $0x00, Y2, (R14)(R8*1)
-	VCVTPS2PH    $0x00, Y3, 16(R14)(R8*1)
-	JMP          by2_end
+	VMOVDQU      X2, (R14)(R8*1)
+	VMOVDQU      X3, 16(R14)(R8*1)
+	JMP          by2_2_written
+
+by2_2_around:
+	MOVQ     (R10), R14
+	VMOVNTDQ X0, (R14)(R8*1)
+	VMOVNTDQ X1, 16(R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTDQ X2, (R14)(R8*1)
+	VMOVNTDQ X3, 16(R14)(R8*1)
+
+by2_2_written:
+	JMP by2_end
 
 by2_not2:
 	CMPQ   R12, $0x01
@@ -10960,10 +11720,22 @@ by2_1:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by2_1
+	VCVTPS2PH    $0x00, Y0, X0
+	VCVTPS2PH    $0x00, Y1, X1
+	CMPB         around+80(FP), $0x00
+	JNE          by2_1_around
 	MOVQ         (R10), R14
-	VCVTPS2PH    $0x00, Y0, (R14)(R8*1)
-	VCVTPS2PH    $0x00, Y1, 16(R14)(R8*1)
-	JMP          by2_end
+	VMOVDQU      X0, (R14)(R8*1)
+	VMOVDQU      X1, 16(R14)(R8*1)
+	JMP          by2_1_written
+
+by2_1_around:
+	MOVQ     (R10), R14
+	VMOVNTDQ X0, (R14)(R8*1)
+	VMOVNTDQ X1, 16(R14)(R8*1)
+
+by2_1_written:
+	JMP by2_end
 
 by2_not1:
 by2_end:
@@ -11582,9 +12354,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func combineF16AVX512(dst [][]uint16, h []float32, src [][]uint16, n int)
+// func combineF16AVX512(dst [][]uint16, h []float32, src [][]uint16, n int, around bool)
 // Requires: AVX, AVX512F
-TEXT ·combineF16AVX512(SB), NOSPLIT, $0-80
+TEXT ·combineF16AVX512(SB), NOSPLIT, $0-81
 	MOVQ   dst_base+0(FP), AX
 	MOVQ   h_base+24(FP), CX
 	MOVQ   src_base+48(FP), DX
@@ -11653,30 +12425,73 @@ by4_4:
 	ADDQ         $0x18, R13
 	DECQ         R14
 	JNZ          by4_4
+	VCVTPS2PH    $0x00, Z0, Y0
+	VCVTPS2PH    $0x00, Z1, Y1
+	VCVTPS2PH    $0x00, Z2, Y2
+	VCVTPS2PH    $0x00, Z3, Y3
+	VCVTPS2PH    $0x00, Z4, Y4
+	VCVTPS2PH    $0x00, Z5, Y5
+	VCVTPS2PH    $0x00, Z6, Y6
+	VCVTPS2PH    $0x00, Z7, Y7
+	VCVTPS2PH    $0x00, Z8, Y8
+	VCVTPS2PH    $0x00, Z9, Y9
+	VCVTPS2PH    $0x00, Z10, Y10
+	VCVTPS2PH    $0x00, Z11, Y11
+	VCVTPS2PH    $0x00, Z12, Y12
+	VCVTPS2PH    $0x00, Z13, Y13
+	VCVTPS2PH    $0x00, Z14, Y14
+	VCVTPS2PH    $0x00, Z15, Y15
+	CMPB         around+80(FP), $0x00
+	JNE          by4_4_around
 	MOVQ         (R10), R15
-	VCVTPS2PH    $0x00, Z0, (R15)(R8*1)
-	VCVTPS2PH    $0x00, Z1, 32(R15)(R8*1)
-	VCVTPS2PH    $0x00, Z2, 64(R15)(R8*1)
-	VCVTPS2PH    $0x00, Z3, 96(R15)(R8*1)
+	VMOVDQU      Y0, (R15)(R8*1)
+	VMOVDQU      Y1, 32(R15)(R8*1)
+	VMOVDQU      Y2, 64(R15)(R8*1)
+	VMOVDQU      Y3, 96(R15)(R8*1)
 	MOVQ         24(R10), R15
-	VCVTPS2PH    $0x00, Z4, (R15)(R8*1)
-	VCVTPS2PH    $0x00, Z5, 32(R15)(R8*1)
-	VCVTPS2PH    $0x00, Z6, 64(R15)(R8*1)
-	VCVTPS2PH    $0x00, Z7, 96(R15)(R8*1)
+	VMOVDQU      Y4, (R15)(R8*1)
+	VMOVDQU      Y5, 32(R15)(R8*1)
+	VMOVDQU      Y6, 64(R15)(R8*1)
+	VMOVDQU      Y7, 96(R15)(R8*1)
 	MOVQ         48(R10), R15
-	VCVTPS2PH    $0x00, Z8, (R15)(R8*1)
-	VCVTPS2PH    $0x00, Z9, 32(R15)(R8*1)
-	VCVTPS2PH    $0x00, Z10, 64(R15)(R8*1)
-	VCVTPS2PH    $0x00, Z11, 96(R15)(R8*1)
+	VMOVDQU      Y8, (R15)(R8*1)
+	VMOVDQU      Y9, 32(R15)(R8*1)
+	VMOVDQU      Y10, 64(R15)(R8*1)
+	VMOVDQU      Y11, 96(R15)(R8*1)
 	MOVQ         72(R10), R15
-	VCVTPS2PH    $0x00, Z12, (R15)(R8*1)
-	VCVTPS2PH    $0x00, Z13, 32(R15)(R8*1)
-	VCVTPS2PH    $0x00, Z14, 64(R15)(R8*1)
-	VCVTPS2PH    $0x00, Z15, 96(R15)(R8*1)
-	ADDQ         $0x60, R10
-	ADDQ         DI, R11
-	SUBQ         $0x04, R12
-	JMP          by4_rows
+	VMOVDQU      Y12, (R15)(R8*1)
+	VMOVDQU      Y13, 32(R15)(R8*1)
+	VMOVDQU      Y14, 64(R15)(R8*1)
+	VMOVDQU      Y15, 96(R15)(R8*1)
+	JMP          by4_4_written
+
+by4_4_around:
+	MOVQ     (R10), R15
+	VMOVNTDQ Y0, (R15)(R8*1)
+	VMOVNTDQ Y1, 32(R15)(R8*1)
+	VMOVNTDQ Y2, 64(R15)(R8*1)
+	VMOVNTDQ Y3, 96(R15)(R8*1)
+	MOVQ     24(R10), R15
+	VMOVNTDQ Y4, (R15)(R8*1)
+	VMOVNTDQ Y5, 32(R15)(R8*1)
+	VMOVNTDQ Y6, 64(R15)(R8*1)
+	VMOVNTDQ Y7, 96(R15)(R8*1)
+	MOVQ     48(R10), R15
+	VMOVNTDQ Y8, (R15)(R8*1)
+	VMOVNTDQ Y9, 32(R15)(R8*1)
+	VMOVNTDQ Y10, 64(R15)(R8*1)
+	VMOVNTDQ Y11, 96(R15)(R8*1)
+	MOVQ     72(R10), R15
+	VMOVNTDQ Y12, (R15)(R8*1)
+	VMOVNTDQ Y13, 32(R15)(R8*1)
+	VMOVNTDQ Y14, 64(R15)(R8*1)
+	VMOVNTDQ Y15, 96(R15)(R8*1)
+
+by4_4_written:
+	ADDQ $0x60, R10
+	ADDQ DI, R11
+	SUBQ $0x04, R12
+	JMP  by4_rows
 
 by4_not4:
 	CMPQ   R12, $0x03
@@ -11721,22 +12536,56 @@ by4_3:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by4_3
+	VCVTPS2PH    $0x00, Z0, Y0
+	VCVTPS2PH    $0x00, Z1, Y1
+	VCVTPS2PH    $0x00, Z2, Y2
+	VCVTPS2PH    $0x00, Z3, Y3
+	VCVTPS2PH    $0x00, Z4, Y4
+	VCVTPS2PH    $0x00, Z5, Y5
+	VCVTPS2PH    $0x00, Z6, Y6
+	VCVTPS2PH    $0x00, Z7, Y7
+	VCVTPS2PH    $0x00, Z8, Y8
+	VCVTPS2PH    $0x00, Z9, Y9
+	VCVTPS2PH    $0x00, Z10, Y10
+	VCVTPS2PH    $0x00, Z11, Y11
+	CMPB         around+80(FP), $0x00
+	JNE          by4_3_around
 	MOVQ         (R10), R14
-	VCVTPS2PH    $0x00, Z0, (R14)(R8*1)
-	VCVTPS2PH    $0x00, Z1, 32(R14)(R8*1)
-	VCVTPS2PH    $0x00, Z2, 64(R14)(R8*1)
-	VCVTPS2PH    $0x00, Z3, 96(R14)(R8*1)
+	VMOVDQU      Y0, (R14)(R8*1)
+	VMOVDQU      Y1, 32(R14)(R8*1)
+	VMOVDQU      Y2, 64(R14)(R8*1)
+	VMOVDQU      Y3, 96(R14)(R8*1)
 	MOVQ         24(R10), R14
-	VCVTPS2PH    $0x00, Z4, (R14)(R8*1)
-	VCVTPS2PH    $0x00, Z5, 32(R14)(R8*1)
-	VCVTPS2PH    $0x00, Z6, 64(R14)(R8*1)
-	VCVTPS2PH    $0x00, Z7, 96(R14)(R8*1)
+	VMOVDQU      Y4, (R14)(R8*1)
+	VMOVDQU      Y5, 32(R14)(R8*1)
+	VMOVDQU      Y6, 64(R14)(R8*1)
+	VMOVDQU      Y7, 96(R14)(R8*1)
 	MOVQ         48(R10), R14
-	VCVTPS2PH    $0x00, Z8, (R14)(R8*1)
-	VCVTPS2PH    $0x00, Z9, 32(R14)(R8*1)
-	VCVTPS2PH    $0x00, Z10, 64(R14)(R8*1)
-	VCVTPS2PH    $0x00, Z11, 96(R14)(R8*1)
-	JMP          by4_end
+	VMOVDQU      Y8, (R14)(R8*1)
+	VMOVDQU      Y9, 32(R14)(R8*1)
+	VMOVDQU      Y10, 64(R14)(R8*1)
+	VMOVDQU      Y11, 96(R14)(R8*1)
+	JMP          by4_3_written
+
+by4_3_around:
+	MOVQ     (R10), R14
+	VMOVNTDQ Y0, (R14)(R8*1)
+	VMOVNTDQ Y1, 32(R14)(R8*1)
+	VMOVNTDQ Y2, 64(R14)(R8*1)
+	VMOVNTDQ Y3, 96(R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTDQ Y4, (R14)(R8*1)
+	VMOVNTDQ Y5, 32(R14)(R8*1)
+	VMOVNTDQ Y6, 64(R14)(R8*1)
+	VMOVNTDQ Y7, 96(R14)(R8*1)
+	MOVQ     48(R10), R14
+	VMOVNTDQ Y8, (R14)(R8*1)
+	VMOVNTDQ Y9, 32(R14)(R8*1)
+	VMOVNTDQ Y10, 64(R14)(R8*1)
+	VMOVNTDQ Y11, 96(R14)(R8*1)
+
+by4_3_written:
+	JMP by4_end
 
 by4_not3:
 	CMPQ   R12, $0x02
@@ -11772,17 +12621,42 @@ by4_2:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by4_2
+	VCVTPS2PH    $0x00, Z0, Y0
+	VCVTPS2PH    $0x00, Z1, Y1
+	VCVTPS2PH    $0x00, Z2, Y2
+	VCVTPS2PH    $0x00, Z3, Y3
+	VCVTPS2PH    $0x00, Z4, Y4
+	VCVTPS2PH    $0x00, Z5, Y5
+	VCVTPS2PH    $0x00, Z6, Y6
+	VCVTPS2PH    $0x00, Z7, Y7
+	CMPB         around+80(FP), $0x00
+	JNE          by4_2_around
 	MOVQ         (R10), R14
-	VCVTPS2PH    $0x00, Z0, (R14)(R8*1)
-	VCVTPS2PH    $0x00, Z1, 32(R14)(R8*1)
-	VCVTPS2PH    $0x00, Z2, 64(R14)(R8*1)
-	VCVTPS2PH    $0x00, Z3, 96(R14)(R8*1)
+	VMOVDQU      Y0, (R14)(R8*1)
+	VMOVDQU      Y1, 32(R14)(R8*1)
+	VMOVDQU      Y2, 64(R14)(R8*1)
+	VMOVDQU      Y3, 96(R14)(R8*1)
 	MOVQ         24(R10), R14
-	VCVTPS2PH    $0x00, Z4, (R14)(R8*1)
-	VCVTPS2PH    $0x00, Z5, 32(R14)(R8*1)
-	VCVTPS2PH    $0x00, Z6, 64(R14)(R8*1)
-	VCVTPS2PH    $0x00, Z7, 96(R14)(R8*1)
-	JMP          by4_end
+	VMOVDQU      Y4, (R14)(R8*1)
+	VMOVDQU      Y5, 32(R14)(R8*1)
+	VMOVDQU      Y6, 64(R14)(R8*1)
+	VMOVDQU      Y7, 96(R14)(R8*1)
+	JMP          by4_2_written
+
+by4_2_around:
+	MOVQ     (R10), R14
+	VMOVNTDQ Y0, (R14)(R8*1)
+	VMOVNTDQ Y1, 32(R14)(R8*1)
+	VMOVNTDQ Y2, 64(R14)(R8*1)
+	VMOVNTDQ Y3, 96(R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTDQ Y4, (R14)(R8*1)
+	VMOVNTDQ Y5, 32(R14)(R8*1)
+	VMOVNTDQ Y6, 64(R14)(R8*1)
+	VMOVNTDQ Y7, 96(R14)(R8*1)
+
+by4_2_written:
+	JMP by4_end
 
 by4_not2:
 	CMPQ   R12, $0x01
@@ -11809,12 +12683,28 @@ by4_1:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by4_1
+	VCVTPS2PH    $0x00, Z0, Y0
+	VCVTPS2PH    $0x00, Z1, Y1
+	VCVTPS2PH    $0x00, Z2, Y2
+	VCVTPS2PH    $0x00, Z3, Y3
+	CMPB         around+80(FP), $0x00
+	JNE          by4_1_around
 	MOVQ         (R10), R14
-	VCVTPS2PH    $0x00, Z0, (R14)(R8*1)
-	VCVTPS2PH    $0x00, Z1, 32(R14)(R8*1)
-	VCVTPS2PH    $0x00, Z2, 64(R14)(R8*1)
-	VCVTPS2PH    $0x00, Z3, 96(R14)(R8*1)
-	JMP          by4_end
+	VMOVDQU      Y0, (R14)(R8*1)
+	VMOVDQU      Y1, 32(R14)(R8*1)
+	VMOVDQU      Y2, 64(R14)(R8*1)
+	VMOVDQU      Y3, 96(R14)(R8*1)
+	JMP          by4_1_written
+
+by4_1_around:
+	MOVQ     (R10), R14
+	VMOVNTDQ Y0, (R14)(R8*1)
+	VMOVNTDQ Y1, 32(R14)(R8*1)
+	VMOVNTDQ Y2, 64(R14)(R8*1)
+	VMOVNTDQ Y3, 96(R14)(R8*1)
+
+by4_1_written:
+	JMP by4_end
 
 by4_not1:
 by4_end:
@@ -11855,18 +12745,37 @@ by1_4:
 	ADDQ         $0x18, R13
 	DECQ         R14
 	JNZ          by1_4
+	VCVTPS2PH    $0x00, Z0, Y0
+	VCVTPS2PH    $0x00, Z1, Y1
+	VCVTPS2PH    $0x00, Z2, Y2
+	VCVTPS2PH    $0x00, Z3, Y3
+	CMPB         around+80(FP), $0x00
+	JNE          by1_4_around
 	MOVQ         (R10), R15
-	VCVTPS2PH    $0x00, Z0, (R15)(R8*1)
+	VMOVDQU      Y0, (R15)(R8*1)
 	MOVQ         24(R10), R15
-	VCVTPS2PH    $0x00, Z1, (R15)(R8*1)
+	VMOVDQU      Y1, (R15)(R8*1)
 	MOVQ         48(R10), R15
-	VCVTPS2PH    $0x00, Z2, (R15)(R8*1)
+	VMOVDQU      Y2, (R15)(R8*1)
 	MOVQ         72(R10), R15
-	VCVTPS2PH    $0x00, Z3, (R15)(R8*1)
-	ADDQ         $0x60, R10
-	ADDQ         DI, R11
-	SUBQ         $0x04, R12
-	JMP          by1_rows
+	VMOVDQU      Y3, (R15)(R8*1)
+	JMP          by1_4_written
+
+by1_4_around:
+	MOVQ     (R10), R15
+	VMOVNTDQ Y0, (R15)(R8*1)
+	MOVQ     24(R10), R15
+	VMOVNTDQ Y1, (R15)(R8*1)
+	MOVQ     48(R10), R15
+	VMOVNTDQ Y2, (R15)(R8*1)
+	MOVQ     72(R10), R15
+	VMOVNTDQ Y3, (R15)(R8*1)
+
+by1_4_written:
+	ADDQ $0x60, R10
+	ADDQ DI, R11
+	SUBQ $0x04, R12
+	JMP  by1_rows
 
 by1_not4:
 	CMPQ   R12, $0x03
@@ -11890,13 +12799,29 @@ by1_3:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by1_3
+	VCVTPS2PH    $0x00, Z0, Y0
+	VCVTPS2PH    $0x00, Z1, Y1
+	VCVTPS2PH    $0x00, Z2, Y2
+	CMPB         around+80(FP), $0x00
+	JNE          by1_3_around
 	MOVQ         (R10), R14
-	VCVTPS2PH    $0x00, Z0, (R14)(R8*1)
+	VMOVDQU      Y0, (R14)(R8*1)
 	MOVQ         24(R10), R14
-	VCVTPS2PH    $0x00, Z1, (R14)(R8*1)
+	VMOVDQU      Y1, (R14)(R8*1)
 	MOVQ         48(R10), R14
-	VCVTPS2PH    $0x00, Z2, (R14)(R8*1)
-	JMP          by1_end
+	VMOVDQU      Y2, (R14)(R8*1)
+	JMP          by1_3_written
+
+by1_3_around:
+	MOVQ     (R10), R14
+	VMOVNTDQ Y0, (R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTDQ Y1, (R14)(R8*1)
+	MOVQ     48(R10), R14
+	VMOVNTDQ Y2, (R14)(R8*1)
+
+by1_3_written:
+	JMP by1_end
 
 by1_not3:
 	CMPQ   R12, $0x02
@@ -11917,11 +12842,24 @@ by1_2:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by1_2
+	VCVTPS2PH    $0x00, Z0, Y0
+	VCVTPS2PH    $0x00, Z1, Y1
+	CMPB         around+80(FP), $0x00
+	JNE          by1_2_around
 	MOVQ         (R10), R14
-	VCVTPS2PH    $0x00, Z0, (R14)(R8*1)
+	VMOVDQU      Y0, (R14)(R8*1)
 	MOVQ         24(R10), R14
-	VCVTPS2PH    $0x00, Z1, (R14)(R8*1)
-	JMP          by1_end
+	VMOVDQU      Y1, (R14)(R8*1)
+	JMP          by1_2_written
+
+by1_2_around:
+	MOVQ     (R10), R14
+	VMOVNTDQ Y0, (R14)(R8*1)
+	MOVQ     24(R10), R14
+	VMOVNTDQ Y1, (R14)(R8*1)
+
+by1_2_written:
+	JMP by1_end
 
 by1_not2:
 	CMPQ   R12, $0x01
@@ -11939,9 +12877,19 @@ by1_1:
 	ADDQ         $0x18, R12
 	DECQ         R13
 	JNZ          by1_1
+	VCVTPS2PH    $0x00, Z0, Y0
+	CMPB         around+80(FP), $0x00
+	JNE          by1_1_around
 	MOVQ         (R10), R14
-	VCVTPS2PH    $0x00, Z0, (R14)(R8*1)
-	JMP          by1_end
+	VMOVDQU      Y0, (R14)(R8*1)
+	JMP          by1_1_written
+
+by1_1_around:
+	MOVQ     (R10), R14
+	VMOVNTDQ Y0, (R14)(R8*1)
+
+by1_1_written:
+	JMP by1_end
 
 by1_not1:
 by1_end:

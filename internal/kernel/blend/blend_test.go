@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -223,6 +224,57 @@ func testPlace[S dtype.Storage, A dtype.Float](t *testing.T) {
 		require.Equal(t, row, dst, "offset %d", offset)
 		require.Equal(t, sums, d, "offset %d", offset)
 	}
+}
+
+// Writing past the caches changes nothing but the way; rows that are not aligned
+// for it are written as usual.
+func TestAroundTheCaches(t *testing.T) {
+	eachType(t, testAround[float32, float32], testAround[float64, float64],
+		testAround[dtype.BFloat16, float32], testAround[dtype.Float16, float32])
+}
+
+func testAround[S dtype.Storage, A dtype.Float](t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 10))
+	around := Blender[S, A]{Around: true}
+	var through Blender[S, A]
+	for _, outputs := range rowCounts {
+		for _, n := range append(lengths, 128, 256, 512) {
+			for offset := range 2 {
+				_, src := guarded[S](rng, 3, n, 0)
+				_, hs := guarded[A](rng, 1, outputs*3, 0)
+				all, dst := make([][]S, outputs), make([][]S, outputs)
+				_, want := guarded[S](rng, outputs, n, 0)
+				for o := range dst {
+					all[o], dst[o] = alignedRow[S](n, offset)
+				}
+				require.Equal(t, offset == 0 || n == 0, aligned(dst) || n == 0)
+				around.Combine(dst, hs[0], src)
+				around.Fence()
+				through.Combine(want, hs[0], src)
+				for o := range dst {
+					require.Equal(t, want[o], dst[o], "row %d of %d, length %d, offset %d", o, outputs, n, offset)
+					for i, v := range all[o] {
+						if &all[o][i] == unsafe.SliceData(dst[o]) {
+							break
+						}
+						require.Zero(t, v, "before row %d", o)
+					}
+					require.Zero(t, all[o][len(all[o])-1], "after row %d", o)
+				}
+			}
+		}
+	}
+}
+
+// alignedRow is a row that begins offset elements after a cache line does, in a
+// larger slice.
+func alignedRow[S dtype.Storage](n, offset int) (all, row []S) {
+	all = make([]S, n+2*alignment+offset)
+	at := 0
+	for uintptr(unsafe.Pointer(&all[at]))%alignment != 0 {
+		at++
+	}
+	return all, all[at+offset:][:n:n]
 }
 
 func TestNaNReachesTheResult(t *testing.T) {

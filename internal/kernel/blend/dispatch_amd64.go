@@ -7,12 +7,12 @@ import (
 	"github.com/mhc-go/mhc/internal/tier"
 )
 
-func combineFloat32(dst [][]float32, h []float32, src [][]float32, n int) {
+func combineFloat32(dst [][]float32, h []float32, src [][]float32, n int, around bool) {
 	switch tier.Active {
 	case tier.AVX512:
-		combineF32AVX512(dst, h, src, n)
+		combineF32AVX512(dst, h, src, n, around)
 	case tier.AVX2:
-		combineF32AVX2(dst, h, src, n)
+		combineF32AVX2(dst, h, src, n, around)
 	default:
 		combineGo(dst, h, src, n)
 	}
@@ -29,12 +29,12 @@ func dotsFloat32(d []float32, g, x [][]float32, n int) {
 	}
 }
 
-func combineFloat64(dst [][]float64, h []float64, src [][]float64, n int) {
+func combineFloat64(dst [][]float64, h []float64, src [][]float64, n int, around bool) {
 	switch tier.Active {
 	case tier.AVX512:
-		combineF64AVX512(dst, h, src, n)
+		combineF64AVX512(dst, h, src, n, around)
 	case tier.AVX2:
-		combineF64AVX2(dst, h, src, n)
+		combineF64AVX2(dst, h, src, n, around)
 	default:
 		combineGo(dst, h, src, n)
 	}
@@ -54,13 +54,13 @@ func dotsFloat64(d []float64, g, x [][]float64, n int) {
 // The kernels of 16-bit rows do as many leading channels as the active tier has
 // vectors for, and return how many.
 
-func combineBFloat16(dst [][]dtype.BFloat16, h []float32, src [][]dtype.BFloat16, n int) int {
+func combineBFloat16(dst [][]dtype.BFloat16, h []float32, src [][]dtype.BFloat16, n int, around bool) int {
 	n = n / 16 * 16
 	switch tier.Active {
 	case tier.AVX512:
-		combineBF16AVX512(bits(dst), h, bits(src), n)
+		combineBF16AVX512(bits(dst), h, bits(src), n, around)
 	case tier.AVX2:
-		combineBF16AVX2(bits(dst), h, bits(src), n)
+		combineBF16AVX2(bits(dst), h, bits(src), n, around)
 	default:
 		return 0
 	}
@@ -80,13 +80,13 @@ func dotsBFloat16(d []float32, g, x [][]dtype.BFloat16, n int) int {
 	return n
 }
 
-func combineFloat16(dst [][]dtype.Float16, h []float32, src [][]dtype.Float16, n int) int {
+func combineFloat16(dst [][]dtype.Float16, h []float32, src [][]dtype.Float16, n int, around bool) int {
 	n = n / 16 * 16
 	switch tier.Active {
 	case tier.AVX512:
-		combineF16AVX512(bits(dst), h, bits(src), n)
+		combineF16AVX512(bits(dst), h, bits(src), n, around)
 	case tier.AVX2:
-		combineF16AVX2(bits(dst), h, bits(src), n)
+		combineF16AVX2(bits(dst), h, bits(src), n, around)
 	default:
 		return 0
 	}

@@ -2,6 +2,9 @@
 
 package blend
 
+// fence lets other processors see what was written around the caches before it.
+func fence()
+
 // combineF32AVX2 equals
 //
 //	for o, row := range dst {
@@ -15,9 +18,11 @@ package blend
 //	}
 //
 // where src has a row or more, and a product and its addition are rounded once.
+// With around set, the rows of dst are aligned to 64 bytes, and are written
+// past the caches, to be seen elsewhere after a fence.
 //
 //go:noescape
-func combineF32AVX2(dst [][]float32, h []float32, src [][]float32, n int)
+func combineF32AVX2(dst [][]float32, h []float32, src [][]float32, n int, around bool)
 
 // dotsF32AVX2 equals
 //
@@ -49,9 +54,11 @@ func dotsF32AVX2(d []float32, g [][]float32, x [][]float32, n int)
 //	}
 //
 // where src has a row or more, and a product and its addition are rounded once.
+// With around set, the rows of dst are aligned to 64 bytes, and are written
+// past the caches, to be seen elsewhere after a fence.
 //
 //go:noescape
-func combineF32AVX512(dst [][]float32, h []float32, src [][]float32, n int)
+func combineF32AVX512(dst [][]float32, h []float32, src [][]float32, n int, around bool)
 
 // dotsF32AVX512 equals
 //
@@ -83,9 +90,11 @@ func dotsF32AVX512(d []float32, g [][]float32, x [][]float32, n int)
 //	}
 //
 // where src has a row or more, and a product and its addition are rounded once.
+// With around set, the rows of dst are aligned to 64 bytes, and are written
+// past the caches, to be seen elsewhere after a fence.
 //
 //go:noescape
-func combineF64AVX2(dst [][]float64, h []float64, src [][]float64, n int)
+func combineF64AVX2(dst [][]float64, h []float64, src [][]float64, n int, around bool)
 
 // dotsF64AVX2 equals
 //
@@ -117,9 +126,11 @@ func dotsF64AVX2(d []float64, g [][]float64, x [][]float64, n int)
 //	}
 //
 // where src has a row or more, and a product and its addition are rounded once.
+// With around set, the rows of dst are aligned to 64 bytes, and are written
+// past the caches, to be seen elsewhere after a fence.
 //
 //go:noescape
-func combineF64AVX512(dst [][]float64, h []float64, src [][]float64, n int)
+func combineF64AVX512(dst [][]float64, h []float64, src [][]float64, n int, around bool)
 
 // dotsF64AVX512 equals
 //
@@ -152,10 +163,11 @@ func dotsF64AVX512(d []float64, g [][]float64, x [][]float64, n int)
 //
 // where src has a row or more, and a product and its addition are rounded once,
 // n is a multiple of 16, and a number in memory stands for the BFloat16 of its
-// bits.
+// bits. With around set, the rows of dst are aligned to 64 bytes, and are
+// written past the caches, to be seen elsewhere after a fence.
 //
 //go:noescape
-func combineBF16AVX2(dst [][]uint16, h []float32, src [][]uint16, n int)
+func combineBF16AVX2(dst [][]uint16, h []float32, src [][]uint16, n int, around bool)
 
 // dotsBF16AVX2 equals
 //
@@ -189,10 +201,11 @@ func dotsBF16AVX2(d []float32, g [][]uint16, x [][]uint16, n int)
 //
 // where src has a row or more, and a product and its addition are rounded once,
 // n is a multiple of 16, and a number in memory stands for the BFloat16 of its
-// bits.
+// bits. With around set, the rows of dst are aligned to 64 bytes, and are
+// written past the caches, to be seen elsewhere after a fence.
 //
 //go:noescape
-func combineBF16AVX512(dst [][]uint16, h []float32, src [][]uint16, n int)
+func combineBF16AVX512(dst [][]uint16, h []float32, src [][]uint16, n int, around bool)
 
 // dotsBF16AVX512 equals
 //
@@ -226,10 +239,11 @@ func dotsBF16AVX512(d []float32, g [][]uint16, x [][]uint16, n int)
 //
 // where src has a row or more, and a product and its addition are rounded once,
 // n is a multiple of 16, and a number in memory stands for the Float16 of its
-// bits.
+// bits. With around set, the rows of dst are aligned to 64 bytes, and are
+// written past the caches, to be seen elsewhere after a fence.
 //
 //go:noescape
-func combineF16AVX2(dst [][]uint16, h []float32, src [][]uint16, n int)
+func combineF16AVX2(dst [][]uint16, h []float32, src [][]uint16, n int, around bool)
 
 // dotsF16AVX2 equals
 //
@@ -263,10 +277,11 @@ func dotsF16AVX2(d []float32, g [][]uint16, x [][]uint16, n int)
 //
 // where src has a row or more, and a product and its addition are rounded once,
 // n is a multiple of 16, and a number in memory stands for the Float16 of its
-// bits.
+// bits. With around set, the rows of dst are aligned to 64 bytes, and are
+// written past the caches, to be seen elsewhere after a fence.
 //
 //go:noescape
-func combineF16AVX512(dst [][]uint16, h []float32, src [][]uint16, n int)
+func combineF16AVX512(dst [][]uint16, h []float32, src [][]uint16, n int, around bool)
 
 // dotsF16AVX512 equals
 //
