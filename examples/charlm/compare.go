@@ -17,7 +17,7 @@ var residuals = []string{"mhc", "hc", "plain"}
 func compare(ctx context.Context, text *corpus, o options, dev *device.Device, out, progress io.Writer) error {
 	var losses, gains []curve
 	var table []string
-	for _, r := range residuals {
+	for i, r := range residuals {
 		o := o
 		o.Residual = r
 		c := o.config(text, dev, progress)
@@ -29,8 +29,10 @@ func compare(ctx context.Context, text *corpus, o options, dev *device.Device, o
 		}
 		trained, _ := res.history.losses()
 		forward, backward := res.history.gains()
-		losses = append(losses, curve{r, trained})
-		gains = append(gains, curve{r + " forward", forward}, curve{r + " backward", backward})
+		losses = append(losses, curve{name: r, points: trained, color: i})
+		gains = append(gains,
+			curve{name: r + " forward", points: forward, color: i},
+			curve{name: r + " backward", points: backward, color: i, dashed: true})
 		table = append(table, fmt.Sprintf("  %-8s %-10.4f %.4f", r, res.valid, res.history.largestGain()))
 	}
 	unigram, bigram := o.config(text, dev, nil).baselines(text)

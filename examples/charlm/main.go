@@ -150,12 +150,12 @@ func single(ctx context.Context, text *corpus, c trainConfig, sampleLength int, 
 	unigram, bigram := c.baselines(text)
 	trained, valid := res.history.losses()
 	if err := drawPlot(filepath.Join(c.folder, lossFile), "loss", "nats a character",
-		[]curve{{"training", trained}, {"validation", valid}}, []level{{"unigram", unigram}, {"bigram", bigram}}); err != nil {
+		[]curve{{name: "training", points: trained}, {name: "validation", points: valid, color: 1}}, []level{{"unigram", unigram}, {"bigram", bigram}}); err != nil {
 		return err
 	}
 	forward, backward := res.history.gains()
 	if err := drawPlot(filepath.Join(c.folder, gainFile), "Amax gain of the stack", "gain",
-		[]curve{{"forward", forward}, {"backward", backward}}, []level{{"1", 1}}); err != nil {
+		[]curve{{name: "forward", points: forward}, {name: "backward", points: backward, color: 1, dashed: true}}, []level{{"1", 1}}); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "\nvalidation loss, nats a character (and bits):\n")

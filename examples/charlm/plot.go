@@ -15,6 +15,8 @@ import (
 type curve struct {
 	name   string
 	points plotter.XYs
+	color  int
+	dashed bool
 }
 
 // level is a horizontal line to compare curves with.
@@ -27,7 +29,7 @@ type level struct {
 // counts in powers of ten.
 const wideRange = 30
 
-// drawPlot writes a PNG of positive values. Levels are dashed.
+// drawPlot writes a PNG of positive values. Levels are dotted.
 func drawPlot(file, title, yLabel string, curves []curve, levels []level) error {
 	p := plot.New()
 	p.Title.Text = title
@@ -37,7 +39,7 @@ func drawPlot(file, title, yLabel string, curves []curve, levels []level) error 
 	p.Legend.XOffs, p.Legend.YOffs = vg.Points(-6), vg.Points(-6)
 	p.Legend.Padding = vg.Points(3)
 	p.Add(plotter.NewGrid())
-	for i, c := range curves {
+	for _, c := range curves {
 		if len(c.points) == 0 {
 			return fmt.Errorf("plot %s: curve %q has no points", filepath.Base(file), c.name)
 		}
@@ -45,8 +47,11 @@ func drawPlot(file, title, yLabel string, curves []curve, levels []level) error 
 		if err != nil {
 			return fmt.Errorf("plot %s: curve %q: %w", filepath.Base(file), c.name, err)
 		}
-		line.Color = plotutil.Color(i)
+		line.Color = plotutil.Color(c.color)
 		line.Width = vg.Points(1.5)
+		if c.dashed {
+			line.Dashes = []vg.Length{vg.Points(5), vg.Points(3)}
+		}
 		p.Add(line)
 		p.Legend.Add(c.name, line)
 	}
@@ -54,7 +59,7 @@ func drawPlot(file, title, yLabel string, curves []curve, levels []level) error 
 		at := l.value
 		f := plotter.NewFunction(func(float64) float64 { return at })
 		f.Color = color.Gray{Y: uint8(60 + 60*i)}
-		f.Dashes = []vg.Length{vg.Points(4), vg.Points(3)}
+		f.Dashes = []vg.Length{vg.Points(1), vg.Points(2)}
 		p.Add(f)
 		p.Legend.Add(l.name, f)
 		p.Y.Min, p.Y.Max = min(p.Y.Min, at), max(p.Y.Max, at)
