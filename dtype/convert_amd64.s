@@ -5,41 +5,20 @@
 // func widenBFloat16AVX2(dst []float32, src []uint16)
 // Requires: AVX, AVX2
 TEXT ·widenBFloat16AVX2(SB), NOSPLIT, $0-48
-	MOVQ dst_base+0(FP), AX
-	MOVQ src_base+24(FP), CX
-	MOVQ src_len+32(FP), DX
-	SHRQ $0x04, DX
-	JZ   done
+	MOVQ  dst_base+0(FP), AX
+	MOVQ  src_base+24(FP), CX
+	MOVQ  src_len+32(FP), DX
+	SHRQ  $0x04, DX
+	TESTQ DX, DX
+	JZ    done
 
 next:
 	VPMOVZXWD (CX), Y0
 	VPSLLD    $0x10, Y0, Y0
-	VMOVDQU   Y0, (AX)
+	VMOVUPS   Y0, (AX)
 	VPMOVZXWD 16(CX), Y1
 	VPSLLD    $0x10, Y1, Y1
-	VMOVDQU   Y1, 32(AX)
-	ADDQ      $0x40, AX
-	ADDQ      $0x20, CX
-	DECQ      DX
-	JNZ       next
-
-done:
-	VZEROUPPER
-	RET
-
-// func widenBFloat16AVX512(dst []float32, src []uint16)
-// Requires: AVX, AVX512F
-TEXT ·widenBFloat16AVX512(SB), NOSPLIT, $0-48
-	MOVQ dst_base+0(FP), AX
-	MOVQ src_base+24(FP), CX
-	MOVQ src_len+32(FP), DX
-	SHRQ $0x04, DX
-	JZ   done
-
-next:
-	VPMOVZXWD (CX), Z0
-	VPSLLD    $0x10, Z0, Z0
-	VMOVDQU32 Z0, (AX)
+	VMOVUPS   Y1, 32(AX)
 	ADDQ      $0x40, AX
 	ADDQ      $0x20, CX
 	DECQ      DX
@@ -52,38 +31,18 @@ done:
 // func widenFloat16AVX2(dst []float32, src []uint16)
 // Requires: AVX, F16C
 TEXT ·widenFloat16AVX2(SB), NOSPLIT, $0-48
-	MOVQ dst_base+0(FP), AX
-	MOVQ src_base+24(FP), CX
-	MOVQ src_len+32(FP), DX
-	SHRQ $0x04, DX
-	JZ   done
+	MOVQ  dst_base+0(FP), AX
+	MOVQ  src_base+24(FP), CX
+	MOVQ  src_len+32(FP), DX
+	SHRQ  $0x04, DX
+	TESTQ DX, DX
+	JZ    done
 
 next:
 	VCVTPH2PS (CX), Y0
 	VMOVUPS   Y0, (AX)
-	VCVTPH2PS 16(CX), Y0
-	VMOVUPS   Y0, 32(AX)
-	ADDQ      $0x40, AX
-	ADDQ      $0x20, CX
-	DECQ      DX
-	JNZ       next
-
-done:
-	VZEROUPPER
-	RET
-
-// func widenFloat16AVX512(dst []float32, src []uint16)
-// Requires: AVX, AVX512F
-TEXT ·widenFloat16AVX512(SB), NOSPLIT, $0-48
-	MOVQ dst_base+0(FP), AX
-	MOVQ src_base+24(FP), CX
-	MOVQ src_len+32(FP), DX
-	SHRQ $0x04, DX
-	JZ   done
-
-next:
-	VCVTPH2PS (CX), Z0
-	VMOVUPS   Z0, (AX)
+	VCVTPH2PS 16(CX), Y1
+	VMOVUPS   Y1, 32(AX)
 	ADDQ      $0x40, AX
 	ADDQ      $0x20, CX
 	DECQ      DX
@@ -100,7 +59,6 @@ TEXT ·narrowBFloat16AVX2(SB), NOSPLIT, $0-48
 	MOVQ         src_base+24(FP), CX
 	MOVQ         src_len+32(FP), DX
 	SHRQ         $0x04, DX
-	JZ           done
 	MOVL         $0x00007fff, BX
 	VMOVD        BX, X13
 	VPBROADCASTD X13, Y13
@@ -110,31 +68,104 @@ TEXT ·narrowBFloat16AVX2(SB), NOSPLIT, $0-48
 	MOVL         $0x00000040, BX
 	VMOVD        BX, X15
 	VPBROADCASTD X15, Y15
+	TESTQ        DX, DX
+	JZ           done
 
 next:
 	VMOVUPS   (CX), Y0
-	VCMPPS    $0x03, Y0, Y0, Y3
-	VPSRLD    $0x10, Y0, Y1
-	VPAND     Y14, Y1, Y2
+	VMOVUPS   32(CX), Y1
+	VCMPPS    $0x03, Y0, Y0, Y12
+	VPSRLD    $0x10, Y0, Y10
+	VPAND     Y14, Y10, Y11
 	VPADDD    Y13, Y0, Y0
-	VPADDD    Y2, Y0, Y0
+	VPADDD    Y11, Y0, Y0
 	VPSRLD    $0x10, Y0, Y0
-	VPOR      Y15, Y1, Y1
-	VBLENDVPS Y3, Y1, Y0, Y0
-	VMOVUPS   32(CX), Y4
-	VCMPPS    $0x03, Y4, Y4, Y7
-	VPSRLD    $0x10, Y4, Y5
-	VPAND     Y14, Y5, Y6
-	VPADDD    Y13, Y4, Y4
-	VPADDD    Y6, Y4, Y4
-	VPSRLD    $0x10, Y4, Y4
-	VPOR      Y15, Y5, Y5
-	VBLENDVPS Y7, Y5, Y4, Y4
-	VPACKUSDW Y4, Y0, Y0
+	VPOR      Y15, Y10, Y10
+	VBLENDVPS Y12, Y10, Y0, Y0
+	VCMPPS    $0x03, Y1, Y1, Y12
+	VPSRLD    $0x10, Y1, Y10
+	VPAND     Y14, Y10, Y11
+	VPADDD    Y13, Y1, Y1
+	VPADDD    Y11, Y1, Y1
+	VPSRLD    $0x10, Y1, Y1
+	VPOR      Y15, Y10, Y10
+	VBLENDVPS Y12, Y10, Y1, Y1
+	VPACKUSDW Y1, Y0, Y0
 	VPERMQ    $0xd8, Y0, Y0
 	VMOVDQU   Y0, (AX)
 	ADDQ      $0x20, AX
 	ADDQ      $0x40, CX
+	DECQ      DX
+	JNZ       next
+
+done:
+	VZEROUPPER
+	RET
+
+// func narrowFloat16AVX2(dst []uint16, src []float32)
+// Requires: AVX, F16C
+TEXT ·narrowFloat16AVX2(SB), NOSPLIT, $0-48
+	MOVQ  dst_base+0(FP), AX
+	MOVQ  src_base+24(FP), CX
+	MOVQ  src_len+32(FP), DX
+	SHRQ  $0x04, DX
+	TESTQ DX, DX
+	JZ    done
+
+next:
+	VMOVUPS   (CX), Y0
+	VMOVUPS   32(CX), Y1
+	VCVTPS2PH $0x00, Y0, X0
+	VCVTPS2PH $0x00, Y1, X1
+	VMOVDQU   X0, (AX)
+	VMOVDQU   X1, 16(AX)
+	ADDQ      $0x20, AX
+	ADDQ      $0x40, CX
+	DECQ      DX
+	JNZ       next
+
+done:
+	VZEROUPPER
+	RET
+
+// func widenBFloat16AVX512(dst []float32, src []uint16)
+// Requires: AVX, AVX512F
+TEXT ·widenBFloat16AVX512(SB), NOSPLIT, $0-48
+	MOVQ  dst_base+0(FP), AX
+	MOVQ  src_base+24(FP), CX
+	MOVQ  src_len+32(FP), DX
+	SHRQ  $0x04, DX
+	TESTQ DX, DX
+	JZ    done
+
+next:
+	VPMOVZXWD (CX), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $0x40, AX
+	ADDQ      $0x20, CX
+	DECQ      DX
+	JNZ       next
+
+done:
+	VZEROUPPER
+	RET
+
+// func widenFloat16AVX512(dst []float32, src []uint16)
+// Requires: AVX, AVX512F
+TEXT ·widenFloat16AVX512(SB), NOSPLIT, $0-48
+	MOVQ  dst_base+0(FP), AX
+	MOVQ  src_base+24(FP), CX
+	MOVQ  src_len+32(FP), DX
+	SHRQ  $0x04, DX
+	TESTQ DX, DX
+	JZ    done
+
+next:
+	VCVTPH2PS (CX), Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $0x40, AX
+	ADDQ      $0x20, CX
 	DECQ      DX
 	JNZ       next
 
@@ -149,7 +180,6 @@ TEXT ·narrowBFloat16AVX512(SB), NOSPLIT, $0-48
 	MOVQ         src_base+24(FP), CX
 	MOVQ         src_len+32(FP), DX
 	SHRQ         $0x04, DX
-	JZ           done
 	MOVL         $0x00007fff, BX
 	VMOVD        BX, X13
 	VPBROADCASTD X13, Z13
@@ -159,17 +189,20 @@ TEXT ·narrowBFloat16AVX512(SB), NOSPLIT, $0-48
 	MOVL         $0x00000040, BX
 	VMOVD        BX, X15
 	VPBROADCASTD X15, Z15
+	TESTQ        DX, DX
+	JZ           done
 
 next:
 	VMOVUPS (CX), Z0
-	VCMPPS  $0x03, Z0, Z0, K1
-	VPSRLD  $0x10, Z0, Z1
-	VPANDD  Z14, Z1, Z2
+	VCMPPS  $0x03, Z0, Z0, K2
+	VPSRLD  $0x10, Z0, Z10
+	VPANDD  Z14, Z10, Z11
 	VPADDD  Z13, Z0, Z0
-	VPADDD  Z2, Z0, Z0
+	VPADDD  Z11, Z0, Z0
 	VPSRLD  $0x10, Z0, Z0
-	VPORD   Z15, Z1, K1, Z0
-	VPMOVDW Z0, (AX)
+	VPORD   Z15, Z10, K2, Z0
+	VPMOVDW Z0, Y0
+	VMOVDQU Y0, (AX)
 	ADDQ    $0x20, AX
 	ADDQ    $0x40, CX
 	DECQ    DX
@@ -179,41 +212,20 @@ done:
 	VZEROUPPER
 	RET
 
-// func narrowFloat16AVX2(dst []uint16, src []float32)
-// Requires: AVX, F16C
-TEXT ·narrowFloat16AVX2(SB), NOSPLIT, $0-48
-	MOVQ dst_base+0(FP), AX
-	MOVQ src_base+24(FP), CX
-	MOVQ src_len+32(FP), DX
-	SHRQ $0x04, DX
-	JZ   done
-
-next:
-	VMOVUPS   (CX), Y0
-	VCVTPS2PH $0x00, Y0, (AX)
-	VMOVUPS   32(CX), Y0
-	VCVTPS2PH $0x00, Y0, 16(AX)
-	ADDQ      $0x20, AX
-	ADDQ      $0x40, CX
-	DECQ      DX
-	JNZ       next
-
-done:
-	VZEROUPPER
-	RET
-
 // func narrowFloat16AVX512(dst []uint16, src []float32)
 // Requires: AVX, AVX512F
 TEXT ·narrowFloat16AVX512(SB), NOSPLIT, $0-48
-	MOVQ dst_base+0(FP), AX
-	MOVQ src_base+24(FP), CX
-	MOVQ src_len+32(FP), DX
-	SHRQ $0x04, DX
-	JZ   done
+	MOVQ  dst_base+0(FP), AX
+	MOVQ  src_base+24(FP), CX
+	MOVQ  src_len+32(FP), DX
+	SHRQ  $0x04, DX
+	TESTQ DX, DX
+	JZ    done
 
 next:
 	VMOVUPS   (CX), Z0
-	VCVTPS2PH $0x00, Z0, (AX)
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVDQU   Y0, (AX)
 	ADDQ      $0x20, AX
 	ADDQ      $0x40, CX
 	DECQ      DX

@@ -13,17 +13,6 @@ package dtype
 //go:noescape
 func widenBFloat16AVX2(dst []float32, src []uint16)
 
-// widenBFloat16AVX512 equals
-//
-//	for i := range len(src) / 16 * 16 {
-//		dst[i] = BFloat16(src[i]).Float32()
-//	}
-//
-// where dst is as long as src.
-//
-//go:noescape
-func widenBFloat16AVX512(dst []float32, src []uint16)
-
 // widenFloat16AVX2 equals
 //
 //	for i := range len(src) / 16 * 16 {
@@ -34,17 +23,6 @@ func widenBFloat16AVX512(dst []float32, src []uint16)
 //
 //go:noescape
 func widenFloat16AVX2(dst []float32, src []uint16)
-
-// widenFloat16AVX512 equals
-//
-//	for i := range len(src) / 16 * 16 {
-//		dst[i] = Float16(src[i]).Float32()
-//	}
-//
-// where dst is as long as src.
-//
-//go:noescape
-func widenFloat16AVX512(dst []float32, src []uint16)
 
 // narrowBFloat16AVX2 equals
 //
@@ -57,17 +35,6 @@ func widenFloat16AVX512(dst []float32, src []uint16)
 //go:noescape
 func narrowBFloat16AVX2(dst []uint16, src []float32)
 
-// narrowBFloat16AVX512 equals
-//
-//	for i := range len(src) / 16 * 16 {
-//		dst[i] = uint16(BFloat16FromFloat32(src[i]))
-//	}
-//
-// where dst is as long as src.
-//
-//go:noescape
-func narrowBFloat16AVX512(dst []uint16, src []float32)
-
 // narrowFloat16AVX2 equals
 //
 //	for i := range len(src) / 16 * 16 {
@@ -78,6 +45,39 @@ func narrowBFloat16AVX512(dst []uint16, src []float32)
 //
 //go:noescape
 func narrowFloat16AVX2(dst []uint16, src []float32)
+
+// widenBFloat16AVX512 equals
+//
+//	for i := range len(src) / 16 * 16 {
+//		dst[i] = BFloat16(src[i]).Float32()
+//	}
+//
+// where dst is as long as src.
+//
+//go:noescape
+func widenBFloat16AVX512(dst []float32, src []uint16)
+
+// widenFloat16AVX512 equals
+//
+//	for i := range len(src) / 16 * 16 {
+//		dst[i] = Float16(src[i]).Float32()
+//	}
+//
+// where dst is as long as src.
+//
+//go:noescape
+func widenFloat16AVX512(dst []float32, src []uint16)
+
+// narrowBFloat16AVX512 equals
+//
+//	for i := range len(src) / 16 * 16 {
+//		dst[i] = uint16(BFloat16FromFloat32(src[i]))
+//	}
+//
+// where dst is as long as src.
+//
+//go:noescape
+func narrowBFloat16AVX512(dst []uint16, src []float32)
 
 // narrowFloat16AVX512 equals
 //

@@ -12,6 +12,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/mhc-go/mhc/_asm/half"
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	. "github.com/mmcloughlin/avo/reg"
@@ -144,7 +145,7 @@ func (t target) combine() {
 	XORQ(c.at, c.at)
 	plain := t.plain()
 	if t.suffix == "BF16" {
-		plain.pack = t.bfloat16Packer()
+		plain.pack = half.BFloat16Packer(t.regs[len(t.regs)-6:])
 	}
 
 	for _, vectors := range []int{t.unroll, 1} {
