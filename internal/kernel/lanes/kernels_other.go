@@ -4,6 +4,6 @@ package lanes
 
 // The kernels by tier, of which there is one.
 var (
-	single = [...]Kernels[float32]{portable[float32]()}
-	double = [...]Kernels[float64]{portable[float64]()}
+	singles = [...]Kernels[float32]{portable[float32]()}
+	doubles = [...]Kernels[float64]{portable[float64]()}
 )

@@ -33,9 +33,9 @@ type Kernels[T dtype.Float] struct {
 
 // For is the kernels of the active tier.
 func For[T dtype.Float]() *Kernels[T] {
-	var k any = &double[tier.Active]
+	var k any = &doubles[tier.Active]
 	if unsafe.Sizeof(T(0)) == 4 {
-		k = &single[tier.Active]
+		k = &singles[tier.Active]
 	}
 	return k.(*Kernels[T])
 }

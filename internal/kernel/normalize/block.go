@@ -156,7 +156,7 @@ func (b *Block[T]) run(p, logits []T, advance int) (low uint16) {
 	b.exp(p, p)
 	if b.Softmax {
 		b.k.step(p, b.sums, n, line, along, 0)
-		copy(b.soft, p)
+		copy(b.soft, p) // of no length forward
 		low = b.k.floor(p, eps, b.tiny)
 	} else {
 		low = b.k.floor(p, 0, b.tiny)
