@@ -3,6 +3,8 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -11,11 +13,26 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/mhc-go/mhc/internal/bench"
 	"github.com/mhc-go/mhc/internal/compare"
 )
 
-// The last commit of this repository against itself, in a clone, which has no
-// changes.
+// stub writes a program that reports a commit and that Pre took so long.
+func stub(t *testing.T, us float64) string {
+	var lines strings.Builder
+	encoder := json.NewEncoder(&lines)
+	require.NoError(t, encoder.Encode(bench.Environment{Commit: "0123456789abcdef"}))
+	for _, pass := range []string{"forward", "full"} {
+		require.NoError(t, encoder.Encode(bench.Result{
+			Operator: "pre", Pass: pass, By: "mhc", Device: "cpu", Dtype: "float32", N: 3, Streams: 2, Channels: 4, T: 20, P50: us,
+		}))
+	}
+	path := filepath.Join(t.TempDir(), "stub")
+	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, "#!/bin/sh\ncat <<'END'\n%sEND\n", &lines), 0o700))
+	return path
+}
+
+// The last commit of this repository, from a clone, which has no changes.
 func TestCompare(t *testing.T) {
 	if out, err := exec.Command("git", "rev-parse", "--verify", "HEAD").CombinedOutput(); err != nil {
 		t.Skipf("this is no git repository: %s", out)
@@ -24,7 +41,7 @@ func TestCompare(t *testing.T) {
 	out, err := exec.Command("git", "clone", "--quiet", "../..", clone).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 
-	status, stdout, stderr := execute("compare", "-baseline", "HEAD", "-repository", clone, "-rounds", "2", "-gate", "0", "-o", "-",
+	status, stdout, stderr := execute("compare", "-baseline", "HEAD", "-candidate-bin", stub(t, 1e-9), "-repository", clone, "-rounds", "2", "-o", "-",
 		"--", "pre", "-n", "2", "-C", "4", "-N", "3", "-rounds", "1", "-round-time", "1us")
 	require.Equal(t, 0, status, stderr)
 	var rounds []compare.Round
@@ -42,17 +59,24 @@ func TestCompare(t *testing.T) {
 	}
 	require.Len(t, rounds, 4)
 	require.Len(t, summary, 2)
-	for _, r := range rounds {
-		assert.Equal(t, rounds[0].Environment, r.Environment)
-		assert.Len(t, r.Results, 2)
-	}
+	assert.Equal(t, []string{"baseline", "candidate", "candidate", "baseline"}, []string{rounds[0].Side, rounds[1].Side, rounds[2].Side, rounds[3].Side})
+	assert.Equal(t, rounds[0].Environment, rounds[3].Environment)
+	assert.Regexp(t, `^[0-9a-f]{40}$`, rounds[0].Environment.Commit)
 	assert.Equal(t, compare.Key{Operator: "pre", Pass: "forward", Device: "cpu", Dtype: "float32", N: 3, Streams: 2, Channels: 4, T: 20}, summary[0].Key)
-	assert.Positive(t, summary[0].Speedup.P50)
-	assert.Contains(t, stderr, "round 2 of 2: candidate, commit ")
-	assert.Regexp(t, `(?m)^ *pre +full +float32 +2 +4 +3 +\S+ +\S+ +\d+\.\d{3} `, stderr)
+	assert.Greater(t, summary[0].Speedup.P50, 1e3)
+	assert.Contains(t, stderr, "round 2 of 2: candidate, commit 0123456789ab")
+}
 
-	status, _, stderr = execute("compare", "-baseline", "HEAD", "-repository", clone, "-rounds", "1", "-gate", "1e9",
-		"--", "pre", "-n", "2", "-C", "4", "-N", "3", "-rounds", "1", "-round-time", "1us")
-	assert.Equal(t, 1, status, "no speed-up is over the gate")
-	assert.Contains(t, stderr, "SLOWER")
+func TestCompareGate(t *testing.T) {
+	old, slower := stub(t, 100), stub(t, 110)
+	for gate, want := range map[string]int{"0.95": 1, "0.9": 0} {
+		status, out, stderr := execute("compare", "-baseline-bin", old, "-candidate-bin", slower, "-gate", gate)
+		assert.Equal(t, want, status)
+		assert.Empty(t, out)
+		assert.Regexp(t, `(?m)^ *pre +full +float32 +2 +4 +3 +100\.0us +110\.0us +0\.909 +0\.909 +0\.909 `, stderr)
+		assert.Equal(t, want == 1, strings.Contains(stderr, "SLOWER"))
+	}
+	status, _, stderr := execute("compare", "-baseline-bin", old, "-candidate", "")
+	assert.Equal(t, 2, status)
+	assert.Contains(t, stderr, "candidate: want a revision or a program")
 }
