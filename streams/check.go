@@ -124,9 +124,13 @@ func wanted(shape string, n int) string {
 	return fmt.Sprintf("%s = %d", shape, n)
 }
 
-func checkApply(a mhc.Apply) error {
-	if a != mhc.ApplyRows && a != mhc.ApplyTransposed {
-		return fmt.Errorf("streams: apply is %v, want rows or transposed", a)
+// checkMix is check for functions that mix the streams.
+func checkMix[S dtype.Storage, A dtype.Float](d Dims, apply mhc.Apply, args ...argument) error {
+	if err := check[S, A](d, args...); err != nil {
+		return err
+	}
+	if apply != mhc.ApplyRows && apply != mhc.ApplyTransposed {
+		return fmt.Errorf("streams: apply is %v, want rows or transposed", apply)
 	}
 	return nil
 }

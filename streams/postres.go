@@ -9,12 +9,9 @@ import (
 // f[c], from x [N, n, C], f [N, C], hpost [N, n] and hres [N, n, n]. With
 // [mhc.ApplyTransposed] hres[i,o] stands for hres[o,i].
 func PostRes[S dtype.Storage, A dtype.Float](xout, x, f []S, hpost, hres []A, d Dims, apply mhc.Apply) error {
-	if err := check[S, A](d,
+	if err := checkMix[S, A](d, apply,
 		arg("xout", xout, shapeNnC), arg("x", x, shapeNnC), arg("f", f, shapeNC),
 		arg("hpost", hpost, shapeNn), arg("hres", hres, shapeNnn)); err != nil {
-		return err
-	}
-	if err := checkApply(apply); err != nil {
 		return err
 	}
 	n := d.Streams
@@ -51,14 +48,11 @@ type PostResGradients[S dtype.Storage, A dtype.Float] struct {
 //	X[i,c]   = sum_o hres[o,i] g[o,c];   F[c]      = sum_o hpost[o] g[o,c]
 //	HPost[o] = sum_c g[o,c] f[c];        HRes[o,i] = sum_c g[o,c] x[i,c]
 func PostResBackward[S dtype.Storage, A dtype.Float](grad PostResGradients[S, A], x, f []S, hpost, hres []A, g []S, d Dims, apply mhc.Apply) error {
-	if err := check[S, A](d,
+	if err := checkMix[S, A](d, apply,
 		result("grad.X", grad.X, shapeNnC), result("grad.F", grad.F, shapeNC),
 		result("grad.HPost", grad.HPost, shapeNn), result("grad.HRes", grad.HRes, shapeNnn),
 		arg("x", x, shapeNnC), arg("f", f, shapeNC),
 		arg("hpost", hpost, shapeNn), arg("hres", hres, shapeNnn), arg("g", g, shapeNnC)); err != nil {
-		return err
-	}
-	if err := checkApply(apply); err != nil {
 		return err
 	}
 	n := d.Streams
