@@ -334,22 +334,24 @@ func TestResIsSinkhorn(t *testing.T) {
 	})
 }
 
-// Logits of +-1e4, by the bias and by alpha.
+// Logits of +-1e4, by the bias and by alpha, and tokens of zeros.
 func TestExtremes(t *testing.T) {
 	tiertest.Each(t, func(t *testing.T) { testExtremes[float32](t); testExtremes[float64](t) })
 }
 
 func testExtremes[A dtype.Float](t *testing.T) {
 	for _, cfg := range settings(4) {
-		for _, byBias := range []bool{true, false} {
-			p := sample(13, 37, 4, cfg)
-			if byBias {
+		for _, spoil := range []func(*problem){
+			func(p *problem) {
 				for j := range p.b {
 					p.b[j] = []float64{1e4, -1e4, 0, 20}[j*j%7%4]
 				}
-			} else {
-				p.alpha = []float64{1e4, -1e4, 1e4}
-			}
+			},
+			func(p *problem) { p.alpha = []float64{1e4, -1e4, 1e4} },
+			func(p *problem) { clear(p.x) },
+		} {
+			p := sample(13, 37, 4, cfg)
+			spoil(p)
 			o := operandsOf[A, A, A](p)
 			o.run(t, p)
 			for _, a := range [][]A{o.out.Pre, o.out.Post, o.out.Res, o.grad.X, o.grad.Phi, o.grad.B, o.grad.Alpha} {
