@@ -101,3 +101,22 @@ func fill[S any](s []S, v S) {
 		s[i] = v
 	}
 }
+
+// Any sizes and lengths give results or an error, never a panic.
+func FuzzSizes(f *testing.F) {
+	f.Add(2, 3, 4, false, 1e-6, uint16(6), uint16(12), uint16(8), uint16(2))
+	f.Add(7, 65, 3, true, 0.0, uint16(455), uint16(195), uint16(21), uint16(7))
+	f.Add(0, 1, 1, false, 1.0, uint16(0), uint16(1), uint16(0), uint16(0))
+	f.Add(-1, -1, -1, true, -1.0, uint16(1), uint16(1), uint16(1), uint16(1))
+	f.Add(1<<62, 4, 4, false, 1.0, uint16(0), uint16(16), uint16(0), uint16(0))
+	f.Fuzz(func(t *testing.T, tokens, k, m int, transposed bool, eps float64, x, phi, mix, r uint16) {
+		d := Dims{tokens, k, m, transposed}
+		s := func(n uint16) []float32 { return make([]float32, n) }
+		err := Forward(s(mix), s(r), s(x), s(phi), d, eps)
+		fits := tokens >= 0 && k > 0 && m > 0 && int(r) == tokens && // what is left fits an int
+			k <= math.MaxUint16 && m <= math.MaxUint16 && int(x) == tokens*k && int(phi) == k*m && int(mix) == tokens*m
+		assert.Equal(t, fits && eps >= 0 && !math.IsInf(eps, 1), err == nil, "%v", err)
+		err = Backward(s(x), s(phi), s(x), s(phi), s(mix), s(r), s(mix), d)
+		assert.Equal(t, fits, err == nil, "%v", err)
+	})
+}
