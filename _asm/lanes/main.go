@@ -12,12 +12,9 @@ import (
 
 func main() {
 	for _, t := range vector.Targets {
-		if t.Elem == 4 {
+		if t.Elem == 4 || !t.Wide() { // four numbers of 8 bytes need no more than AVX2
 			pack(t)
 			unpack(t)
-		} else if !t.Wide() { // which has all that four numbers of 8 bytes need
-			packDouble(t)
-			unpackDouble(t)
 		}
 		mul(t)
 		affine(t)
@@ -61,10 +58,21 @@ func (r rows) advance(t vector.Target) {
 	}
 }
 
-// transpose turns the 4 x 4 matrix in every 128 bits of registers 0 to 3, using 4
-// to 7, and leaves it in 0 to 3.
+// transpose turns the 4 x 4 matrix in every four numbers of registers 0 to 3,
+// using 4 to 7, and leaves it in 0 to 3.
 func transpose(t vector.Target) {
 	r := t.Reg
+	if t.Elem == 8 {
+		VUNPCKLPD(r(1), r(0), r(4))
+		VUNPCKHPD(r(1), r(0), r(5))
+		VUNPCKLPD(r(3), r(2), r(6))
+		VUNPCKHPD(r(3), r(2), r(7))
+		VPERM2F128(Imm(0x20), r(6), r(4), r(0))
+		VPERM2F128(Imm(0x20), r(7), r(5), r(1))
+		VPERM2F128(Imm(0x31), r(6), r(4), r(2))
+		VPERM2F128(Imm(0x31), r(7), r(5), r(3))
+		return
+	}
 	VUNPCKLPS(r(1), r(0), r(4))
 	VUNPCKHPS(r(1), r(0), r(5))
 	VUNPCKLPS(r(3), r(2), r(6))
@@ -77,7 +85,39 @@ func transpose(t vector.Target) {
 
 var lower = []VecPhysical{X0, X1, X2, X3}
 
-func beginPack(t vector.Target) {
+// load fills register q with four numbers of each of the rows first, first+4, ...
+func (r rows) load(t vector.Target, first, q int) {
+	switch {
+	case t.Elem == 8:
+		VMOVUPD(r.at(first), t.Reg(q))
+	case t.Wide():
+		VMOVUPS(r.at(first), lower[q])
+		for i := 1; i < 4; i++ {
+			VINSERTF32X4(Imm(uint64(i)), r.at(first+4*i), t.Reg(q), t.Reg(q))
+		}
+	default:
+		VMOVUPS(r.at(first), lower[q])
+		VINSERTF128(Imm(1), r.at(first+4), t.Reg(q), t.Reg(q))
+	}
+}
+
+// store is the way back of load.
+func (r rows) store(t vector.Target, first, q int) {
+	switch {
+	case t.Elem == 8:
+		VMOVUPD(t.Reg(q), r.at(first))
+	case t.Wide():
+		VMOVUPS(lower[q], r.at(first))
+		for i := 1; i < 4; i++ {
+			VEXTRACTF32X4(Imm(uint64(i)), t.Reg(q), r.at(first+4*i))
+		}
+	default:
+		VMOVUPS(lower[q], r.at(first))
+		VEXTRACTF128(Imm(1), t.Reg(q), r.at(first+4))
+	}
+}
+
+func pack(t vector.Target) {
 	t.Begin("pack", "func(dst, src []T, stride int)",
 		"equals", "",
 		"	for j := range len(dst) / 16 {",
@@ -86,9 +126,11 @@ func beginPack(t vector.Target) {
 		"		}",
 		"	}", "",
 		"where len(dst) is a multiple of 4*16.")
+	tiles(t, "dst", "src", func(q, row int, block Mem, r rows) { r.load(t, row, q) },
+		func(q, row int, block Mem, r rows) { t.Move(t.Reg(q), block) })
 }
 
-func beginUnpack(t vector.Target) {
+func unpack(t vector.Target) {
 	t.Begin("unpack", "func(dst, src []T, stride int)",
 		"equals", "",
 		"	for j := range len(src) / 16 {",
@@ -97,118 +139,33 @@ func beginUnpack(t vector.Target) {
 		"		}",
 		"	}", "",
 		"where len(src) is a multiple of 4*16.")
+	tiles(t, "src", "dst", func(q, row int, block Mem, r rows) { t.Move(block, t.Reg(q)) },
+		func(q, row int, block Mem, r rows) { r.store(t, row, q) })
 }
 
-func pack(t vector.Target) {
-	beginPack(t)
-	dst, n := vector.Base("dst"), vector.Count("dst")
-	src := newRows(t, "src")
+// tiles goes through the block and the rows of those names in steps of four
+// columns, and of as many rows as registers 0 to 3 have room for: in fills register
+// q, by the number of its first row or its address in the block; out empties it
+// when it is transposed.
+func tiles(t vector.Target, block, row string, in, out func(q, row int, block Mem, r rows)) {
+	b, n := vector.Base(block), vector.Count(block)
+	r := newRows(t, row)
 	SHRQ(Imm(2), n)
 	vector.Loop(n, func() {
 		for part := range t.Entry() / t.Bytes {
-			for q := range 4 { // register q: rows q, q+4, ...
-				first := part*8 + q
-				VMOVUPS(src.at(first), lower[q])
-				if t.Wide() {
-					for i := 1; i < 4; i++ {
-						VINSERTF32X4(Imm(uint64(i)), src.at(first+4*i), t.Reg(q), t.Reg(q))
-					}
-				} else {
-					VINSERTF128(Imm(1), src.at(first+4), t.Reg(q), t.Reg(q))
-				}
+			at := func(q int) (int, int, Mem, rows) {
+				return q, part*t.Bytes/t.Elem + q, Mem{Base: b, Disp: q*t.Entry() + part*t.Bytes}, r
 			}
-			transpose(t)
-			for j := range 4 {
-				VMOVUPS(t.Reg(j), Mem{Base: dst, Disp: j*t.Entry() + part*t.Bytes})
-			}
-		}
-		vector.Advance(dst, 4*t.Entry())
-		src.advance(t)
-	})
-	vector.End()
-}
-
-func unpack(t vector.Target) {
-	beginUnpack(t)
-	src, n := vector.Base("src"), vector.Count("src")
-	dst := newRows(t, "dst")
-	SHRQ(Imm(2), n)
-	vector.Loop(n, func() {
-		for part := range t.Entry() / t.Bytes {
-			for j := range 4 {
-				VMOVUPS(Mem{Base: src, Disp: j*t.Entry() + part*t.Bytes}, t.Reg(j))
+			for q := range 4 {
+				in(at(q))
 			}
 			transpose(t)
 			for q := range 4 {
-				first := part*8 + q
-				VMOVUPS(lower[q], dst.at(first))
-				if t.Wide() {
-					for i := 1; i < 4; i++ {
-						VEXTRACTF32X4(Imm(uint64(i)), t.Reg(q), dst.at(first+4*i))
-					}
-				} else {
-					VEXTRACTF128(Imm(1), t.Reg(q), dst.at(first+4))
-				}
+				out(at(q))
 			}
 		}
-		vector.Advance(src, 4*t.Entry())
-		dst.advance(t)
-	})
-	vector.End()
-}
-
-// transposeDouble turns the 4 x 4 matrix in registers 0 to 3, using 4 to 7, and
-// leaves it in 0 to 3.
-func transposeDouble(t vector.Target) {
-	r := t.Reg
-	VUNPCKLPD(r(1), r(0), r(4))
-	VUNPCKHPD(r(1), r(0), r(5))
-	VUNPCKLPD(r(3), r(2), r(6))
-	VUNPCKHPD(r(3), r(2), r(7))
-	VPERM2F128(Imm(0x20), r(6), r(4), r(0))
-	VPERM2F128(Imm(0x20), r(7), r(5), r(1))
-	VPERM2F128(Imm(0x31), r(6), r(4), r(2))
-	VPERM2F128(Imm(0x31), r(7), r(5), r(3))
-}
-
-func packDouble(t vector.Target) {
-	beginPack(t)
-	dst, n := vector.Base("dst"), vector.Count("dst")
-	src := newRows(t, "src")
-	SHRQ(Imm(2), n)
-	vector.Loop(n, func() {
-		for first := 0; first < vector.Lanes; first += 4 {
-			for l := range 4 {
-				VMOVUPD(src.at(first+l), t.Reg(l))
-			}
-			transposeDouble(t)
-			for j := range 4 {
-				VMOVUPD(t.Reg(j), Mem{Base: dst, Disp: j*t.Entry() + first*t.Elem})
-			}
-		}
-		vector.Advance(dst, 4*t.Entry())
-		src.advance(t)
-	})
-	vector.End()
-}
-
-func unpackDouble(t vector.Target) {
-	beginUnpack(t)
-	src, n := vector.Base("src"), vector.Count("src")
-	dst := newRows(t, "dst")
-	SHRQ(Imm(2), n)
-	vector.Loop(n, func() {
-		for first := 0; first < vector.Lanes; first += 4 {
-			for j := range 4 {
-				VMOVUPD(Mem{Base: src, Disp: j*t.Entry() + first*t.Elem}, t.Reg(j))
-			}
-			transposeDouble(t)
-			for l := range 4 {
-				VMOVUPD(t.Reg(l), dst.at(first+l))
-			}
-		}
-		vector.Advance(src, 4*t.Entry())
-		dst.advance(t)
+		vector.Advance(b, 4*t.Entry())
+		r.advance(t)
 	})
 	vector.End()
 }
