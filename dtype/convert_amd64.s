@@ -65,7 +65,7 @@ TEXT ·narrowBFloat16AVX2(SB), NOSPLIT, $0-48
 	MOVL         $0x00000001, BX
 	VMOVD        BX, X14
 	VPBROADCASTD X14, Y14
-	MOVL         $0x00000040, BX
+	MOVL         $0x00400000, BX
 	VMOVD        BX, X15
 	VPBROADCASTD X15, Y15
 	TESTQ        DX, DX
@@ -75,21 +75,21 @@ next:
 	VMOVUPS   (CX), Y0
 	VMOVUPS   32(CX), Y1
 	VCMPPS    $0x03, Y0, Y0, Y12
-	VPSRLD    $0x10, Y0, Y10
-	VPAND     Y14, Y10, Y11
-	VPADDD    Y13, Y0, Y0
-	VPADDD    Y11, Y0, Y0
+	VPSRLD    $0x10, Y0, Y11
+	VPAND     Y14, Y11, Y11
+	VPADDD    Y13, Y0, Y10
+	VPADDD    Y11, Y10, Y10
+	VPOR      Y15, Y0, Y0
+	VBLENDVPS Y12, Y0, Y10, Y0
 	VPSRLD    $0x10, Y0, Y0
-	VPOR      Y15, Y10, Y10
-	VBLENDVPS Y12, Y10, Y0, Y0
 	VCMPPS    $0x03, Y1, Y1, Y12
-	VPSRLD    $0x10, Y1, Y10
-	VPAND     Y14, Y10, Y11
-	VPADDD    Y13, Y1, Y1
-	VPADDD    Y11, Y1, Y1
+	VPSRLD    $0x10, Y1, Y11
+	VPAND     Y14, Y11, Y11
+	VPADDD    Y13, Y1, Y10
+	VPADDD    Y11, Y10, Y10
+	VPOR      Y15, Y1, Y1
+	VBLENDVPS Y12, Y1, Y10, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VPOR      Y15, Y10, Y10
-	VBLENDVPS Y12, Y10, Y1, Y1
 	VPACKUSDW Y1, Y0, Y0
 	VPERMQ    $0xd8, Y0, Y0
 	VMOVDQU   Y0, (AX)
@@ -174,43 +174,79 @@ done:
 	RET
 
 // func narrowBFloat16AVX512(dst []uint16, src []float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512BW, AVX512F
 TEXT ·narrowBFloat16AVX512(SB), NOSPLIT, $0-48
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         src_base+24(FP), CX
 	MOVQ         src_len+32(FP), DX
 	SHRQ         $0x04, DX
+	VMOVDQU16    odd_words<>+0(SB), Z11
 	MOVL         $0x00007fff, BX
+	VMOVD        BX, X12
+	VPBROADCASTD X12, Z12
+	MOVL         $0x00000001, BX
 	VMOVD        BX, X13
 	VPBROADCASTD X13, Z13
-	MOVL         $0x00000001, BX
+	MOVL         $0x00010000, BX
 	VMOVD        BX, X14
 	VPBROADCASTD X14, Z14
-	MOVL         $0x00000040, BX
+	MOVL         $0x00400000, BX
 	VMOVD        BX, X15
 	VPBROADCASTD X15, Z15
 	TESTQ        DX, DX
 	JZ           done
 
 next:
-	VMOVUPS (CX), Z0
-	VCMPPS  $0x03, Z0, Z0, K2
-	VPSRLD  $0x10, Z0, Z10
-	VPANDD  Z14, Z10, Z11
-	VPADDD  Z13, Z0, Z0
-	VPADDD  Z11, Z0, Z0
-	VPSRLD  $0x10, Z0, Z0
-	VPORD   Z15, Z10, K2, Z0
-	VPMOVDW Z0, Y0
-	VMOVDQU Y0, (AX)
-	ADDQ    $0x20, AX
-	ADDQ    $0x40, CX
-	DECQ    DX
-	JNZ     next
+	VMOVUPS  (CX), Z0
+	VCMPPS   $0x03, Z0, Z0, K2
+	VPTESTMD Z14, Z0, K1
+	VPADDD   Z12, Z0, Z10
+	VPADDD   Z13, Z10, K1, Z10
+	VPORD    Z15, Z0, K2, Z10
+	VPERMW   Z10, Z11, Z0
+	VMOVDQU  Y0, (AX)
+	ADDQ     $0x20, AX
+	ADDQ     $0x40, CX
+	DECQ     DX
+	JNZ      next
 
 done:
 	VZEROUPPER
 	RET
+
+DATA odd_words<>+0(SB)/2, $0x0001
+DATA odd_words<>+2(SB)/2, $0x0003
+DATA odd_words<>+4(SB)/2, $0x0005
+DATA odd_words<>+6(SB)/2, $0x0007
+DATA odd_words<>+8(SB)/2, $0x0009
+DATA odd_words<>+10(SB)/2, $0x000b
+DATA odd_words<>+12(SB)/2, $0x000d
+DATA odd_words<>+14(SB)/2, $0x000f
+DATA odd_words<>+16(SB)/2, $0x0011
+DATA odd_words<>+18(SB)/2, $0x0013
+DATA odd_words<>+20(SB)/2, $0x0015
+DATA odd_words<>+22(SB)/2, $0x0017
+DATA odd_words<>+24(SB)/2, $0x0019
+DATA odd_words<>+26(SB)/2, $0x001b
+DATA odd_words<>+28(SB)/2, $0x001d
+DATA odd_words<>+30(SB)/2, $0x001f
+DATA odd_words<>+32(SB)/2, $0x0001
+DATA odd_words<>+34(SB)/2, $0x0003
+DATA odd_words<>+36(SB)/2, $0x0005
+DATA odd_words<>+38(SB)/2, $0x0007
+DATA odd_words<>+40(SB)/2, $0x0009
+DATA odd_words<>+42(SB)/2, $0x000b
+DATA odd_words<>+44(SB)/2, $0x000d
+DATA odd_words<>+46(SB)/2, $0x000f
+DATA odd_words<>+48(SB)/2, $0x0011
+DATA odd_words<>+50(SB)/2, $0x0013
+DATA odd_words<>+52(SB)/2, $0x0015
+DATA odd_words<>+54(SB)/2, $0x0017
+DATA odd_words<>+56(SB)/2, $0x0019
+DATA odd_words<>+58(SB)/2, $0x001b
+DATA odd_words<>+60(SB)/2, $0x001d
+DATA odd_words<>+62(SB)/2, $0x001f
+GLOBL odd_words<>(SB), RODATA|NOPTR, $64
 
 // func narrowFloat16AVX512(dst []uint16, src []float32)
 // Requires: AVX, AVX512F

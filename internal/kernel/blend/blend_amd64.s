@@ -7671,7 +7671,7 @@ TEXT ·combineBF16AVX2(SB), NOSPLIT, $0-81
 	MOVL         $0x00000001, R10
 	VMOVD        R10, X14
 	VPBROADCASTD X14, Y14
-	MOVL         $0x00000040, R10
+	MOVL         $0x00400000, R10
 	VMOVD        R10, X15
 	VPBROADCASTD X15, Y15
 
@@ -7719,75 +7719,75 @@ by2_4:
 	DECQ         R14
 	JNZ          by2_4
 	VCMPPS       $0x03, Y0, Y0, Y12
-	VPSRLD       $0x10, Y0, Y10
-	VPAND        Y14, Y10, Y11
-	VPADDD       Y13, Y0, Y0
-	VPADDD       Y11, Y0, Y0
+	VPSRLD       $0x10, Y0, Y11
+	VPAND        Y14, Y11, Y11
+	VPADDD       Y13, Y0, Y10
+	VPADDD       Y11, Y10, Y10
+	VPOR         Y15, Y0, Y0
+	VBLENDVPS    Y12, Y0, Y10, Y0
 	VPSRLD       $0x10, Y0, Y0
-	VPOR         Y15, Y10, Y10
-	VBLENDVPS    Y12, Y10, Y0, Y0
 	VCMPPS       $0x03, Y1, Y1, Y12
-	VPSRLD       $0x10, Y1, Y10
-	VPAND        Y14, Y10, Y11
-	VPADDD       Y13, Y1, Y1
-	VPADDD       Y11, Y1, Y1
+	VPSRLD       $0x10, Y1, Y11
+	VPAND        Y14, Y11, Y11
+	VPADDD       Y13, Y1, Y10
+	VPADDD       Y11, Y10, Y10
+	VPOR         Y15, Y1, Y1
+	VBLENDVPS    Y12, Y1, Y10, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPOR         Y15, Y10, Y10
-	VBLENDVPS    Y12, Y10, Y1, Y1
 	VPACKUSDW    Y1, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
 	VCMPPS       $0x03, Y2, Y2, Y12
-	VPSRLD       $0x10, Y2, Y10
-	VPAND        Y14, Y10, Y11
-	VPADDD       Y13, Y2, Y2
-	VPADDD       Y11, Y2, Y2
+	VPSRLD       $0x10, Y2, Y11
+	VPAND        Y14, Y11, Y11
+	VPADDD       Y13, Y2, Y10
+	VPADDD       Y11, Y10, Y10
+	VPOR         Y15, Y2, Y2
+	VBLENDVPS    Y12, Y2, Y10, Y2
 	VPSRLD       $0x10, Y2, Y2
-	VPOR         Y15, Y10, Y10
-	VBLENDVPS    Y12, Y10, Y2, Y2
 	VCMPPS       $0x03, Y3, Y3, Y12
-	VPSRLD       $0x10, Y3, Y10
-	VPAND        Y14, Y10, Y11
-	VPADDD       Y13, Y3, Y3
-	VPADDD       Y11, Y3, Y3
+	VPSRLD       $0x10, Y3, Y11
+	VPAND        Y14, Y11, Y11
+	VPADDD       Y13, Y3, Y10
+	VPADDD       Y11, Y10, Y10
+	VPOR         Y15, Y3, Y3
+	VBLENDVPS    Y12, Y3, Y10, Y3
 	VPSRLD       $0x10, Y3, Y3
-	VPOR         Y15, Y10, Y10
-	VBLENDVPS    Y12, Y10, Y3, Y3
 	VPACKUSDW    Y3, Y2, Y2
 	VPERMQ       $0xd8, Y2, Y2
 	VCMPPS       $0x03, Y4, Y4, Y12
-	VPSRLD       $0x10, Y4, Y10
-	VPAND        Y14, Y10, Y11
-	VPADDD       Y13, Y4, Y4
-	VPADDD       Y11, Y4, Y4
+	VPSRLD       $0x10, Y4, Y11
+	VPAND        Y14, Y11, Y11
+	VPADDD       Y13, Y4, Y10
+	VPADDD       Y11, Y10, Y10
+	VPOR         Y15, Y4, Y4
+	VBLENDVPS    Y12, Y4, Y10, Y4
 	VPSRLD       $0x10, Y4, Y4
-	VPOR         Y15, Y10, Y10
-	VBLENDVPS    Y12, Y10, Y4, Y4
 	VCMPPS       $0x03, Y5, Y5, Y12
-	VPSRLD       $0x10, Y5, Y10
-	VPAND        Y14, Y10, Y11
-	VPADDD       Y13, Y5, Y5
-	VPADDD       Y11, Y5, Y5
+	VPSRLD       $0x10, Y5, Y11
+	VPAND        Y14, Y11, Y11
+	VPADDD       Y13, Y5, Y10
+	VPADDD       Y11, Y10, Y10
+	VPOR         Y15, Y5, Y5
+	VBLENDVPS    Y12, Y5, Y10, Y5
 	VPSRLD       $0x10, Y5, Y5
-	VPOR         Y15, Y10, Y10
-	VBLENDVPS    Y12, Y10, Y5, Y5
 	VPACKUSDW    Y5, Y4, Y4
 	VPERMQ       $0xd8, Y4, Y4
 	VCMPPS       $0x03, Y6, Y6, Y12
-	VPSRLD       $0x10, Y6, Y10
-	VPAND        Y14, Y10, Y11
-	VPADDD       Y13, Y6, Y6
-	VPADDD       Y11, Y6, Y6
+	VPSRLD       $0x10, Y6, Y11
+	VPAND        Y14, Y11, Y11
+	VPADDD       Y13, Y6, Y10
+	VPADDD       Y11, Y10, Y10
+	VPOR         Y15, Y6, Y6
+	VBLENDVPS    Y12, Y6, Y10, Y6
 	VPSRLD       $0x10, Y6, Y6
-	VPOR         Y15, Y10, Y10
-	VBLENDVPS    Y12, Y10, Y6, Y6
 	VCMPPS       $0x03, Y7, Y7, Y12
-	VPSRLD       $0x10, Y7, Y10
-	VPAND        Y14, Y10, Y11
-	VPADDD       Y13, Y7, Y7
-	VPADDD       Y11, Y7, Y7
+	VPSRLD       $0x10, Y7, Y11
+	VPAND        Y14, Y11, Y11
+	VPADDD       Y13, Y7, Y10
+	VPADDD       Y11, Y10, Y10
+	VPOR         Y15, Y7, Y7
+	VBLENDVPS    Y12, Y7, Y10, Y7
 	VPSRLD       $0x10, Y7, Y7
-	VPOR         Y15, Y10, Y10
-	VBLENDVPS    Y12, Y10, Y7, Y7
 	VPACKUSDW    Y7, Y6, Y6
 	VPERMQ       $0xd8, Y6, Y6
 	CMPB         around+80(FP), $0x00
@@ -7850,57 +7850,57 @@ by2_3:
 	DECQ         R13
 	JNZ          by2_3
 	VCMPPS       $0x03, Y0, Y0, Y12
-	VPSRLD       $0x10, Y0, Y10
-	VPAND        Y14, Y10, Y11
-	VPADDD       Y13, Y0, Y0
-	VPADDD       Y11, Y0, Y0
+	VPSRLD       $0x10, Y0, Y11
+	VPAND        Y14, Y11, Y11
+	VPADDD       Y13, Y0, Y10
+	VPADDD       Y11, Y10, Y10
+	VPOR         Y15, Y0, Y0
+	VBLENDVPS    Y12, Y0, Y10, Y0
 	VPSRLD       $0x10, Y0, Y0
-	VPOR         Y15, Y10, Y10
-	VBLENDVPS    Y12, Y10, Y0, Y0
 	VCMPPS       $0x03, Y1, Y1, Y12
-	VPSRLD       $0x10, Y1, Y10
-	VPAND        Y14, Y10, Y11
-	VPADDD       Y13, Y1, Y1
-	VPADDD       Y11, Y1, Y1
+	VPSRLD       $0x10, Y1, Y11
+	VPAND        Y14, Y11, Y11
+	VPADDD       Y13, Y1, Y10
+	VPADDD       Y11, Y10, Y10
+	VPOR         Y15, Y1, Y1
+	VBLENDVPS    Y12, Y1, Y10, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPOR         Y15, Y10, Y10
-	VBLENDVPS    Y12, Y10, Y1, Y1
 	VPACKUSDW    Y1, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
 	VCMPPS       $0x03, Y2, Y2, Y12
-	VPSRLD       $0x10, Y2, Y10
-	VPAND        Y14, Y10, Y11
-	VPADDD       Y13, Y2, Y2
-	VPADDD       Y11, Y2, Y2
+	VPSRLD       $0x10, Y2, Y11
+	VPAND        Y14, Y11, Y11
+	VPADDD       Y13, Y2, Y10
+	VPADDD       Y11, Y10, Y10
+	VPOR         Y15, Y2, Y2
+	VBLENDVPS    Y12, Y2, Y10, Y2
 	VPSRLD       $0x10, Y2, Y2
-	VPOR         Y15, Y10, Y10
-	VBLENDVPS    Y12, Y10, Y2, Y2
 	VCMPPS       $0x03, Y3, Y3, Y12
-	VPSRLD       $0x10, Y3, Y10
-	VPAND        Y14, Y10, Y11
-	VPADDD       Y13, Y3, Y3
-	VPADDD       Y11, Y3, Y3
+	VPSRLD       $0x10, Y3, Y11
+	VPAND        Y14, Y11, Y11
+	VPADDD       Y13, Y3, Y10
+	VPADDD       Y11, Y10, Y10
+	VPOR         Y15, Y3, Y3
+	VBLENDVPS    Y12, Y3, Y10, Y3
 	VPSRLD       $0x10, Y3, Y3
-	VPOR         Y15, Y10, Y10
-	VBLENDVPS    Y12, Y10, Y3, Y3
 	VPACKUSDW    Y3, Y2, Y2
 	VPERMQ       $0xd8, Y2, Y2
 	VCMPPS       $0x03, Y4, Y4, Y12
-	VPSRLD       $0x10, Y4, Y10
-	VPAND        Y14, Y10, Y11
-	VPADDD       Y13, Y4, Y4
-	VPADDD       Y11, Y4, Y4
+	VPSRLD       $0x10, Y4, Y11
+	VPAND        Y14, Y11, Y11
+	VPADDD       Y13, Y4, Y10
+	VPADDD       Y11, Y10, Y10
+	VPOR         Y15, Y4, Y4
+	VBLENDVPS    Y12, Y4, Y10, Y4
 	VPSRLD       $0x10, Y4, Y4
-	VPOR         Y15, Y10, Y10
-	VBLENDVPS    Y12, Y10, Y4, Y4
 	VCMPPS       $0x03, Y5, Y5, Y12
-	VPSRLD       $0x10, Y5, Y10
-	VPAND        Y14, Y10, Y11
-	VPADDD       Y13, Y5, Y5
-	VPADDD       Y11, Y5, Y5
+	VPSRLD       $0x10, Y5, Y11
+	VPAND        Y14, Y11, Y11
+	VPADDD       Y13, Y5, Y10
+	VPADDD       Y11, Y10, Y10
+	VPOR         Y15, Y5, Y5
+	VBLENDVPS    Y12, Y5, Y10, Y5
 	VPSRLD       $0x10, Y5, Y5
-	VPOR         Y15, Y10, Y10
-	VBLENDVPS    Y12, Y10, Y5, Y5
 	VPACKUSDW    Y5, Y4, Y4
 	VPERMQ       $0xd8, Y4, Y4
 	CMPB         around+80(FP), $0x00
@@ -7951,39 +7951,39 @@ by2_2:
 	DECQ         R13
 	JNZ          by2_2
 	VCMPPS       $0x03, Y0, Y0, Y12
-	VPSRLD       $0x10, Y0, Y10
-	VPAND        Y14, Y10, Y11
-	VPADDD       Y13, Y0, Y0
-	VPADDD       Y11, Y0, Y0
+	VPSRLD       $0x10, Y0, Y11
+	VPAND        Y14, Y11, Y11
+	VPADDD       Y13, Y0, Y10
+	VPADDD       Y11, Y10, Y10
+	VPOR         Y15, Y0, Y0
+	VBLENDVPS    Y12, Y0, Y10, Y0
 	VPSRLD       $0x10, Y0, Y0
-	VPOR         Y15, Y10, Y10
-	VBLENDVPS    Y12, Y10, Y0, Y0
 	VCMPPS       $0x03, Y1, Y1, Y12
-	VPSRLD       $0x10, Y1, Y10
-	VPAND        Y14, Y10, Y11
-	VPADDD       Y13, Y1, Y1
-	VPADDD       Y11, Y1, Y1
+	VPSRLD       $0x10, Y1, Y11
+	VPAND        Y14, Y11, Y11
+	VPADDD       Y13, Y1, Y10
+	VPADDD       Y11, Y10, Y10
+	VPOR         Y15, Y1, Y1
+	VBLENDVPS    Y12, Y1, Y10, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPOR         Y15, Y10, Y10
-	VBLENDVPS    Y12, Y10, Y1, Y1
 	VPACKUSDW    Y1, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
 	VCMPPS       $0x03, Y2, Y2, Y12
-	VPSRLD       $0x10, Y2, Y10
-	VPAND        Y14, Y10, Y11
-	VPADDD       Y13, Y2, Y2
-	VPADDD       Y11, Y2, Y2
+	VPSRLD       $0x10, Y2, Y11
+	VPAND        Y14, Y11, Y11
+	VPADDD       Y13, Y2, Y10
+	VPADDD       Y11, Y10, Y10
+	VPOR         Y15, Y2, Y2
+	VBLENDVPS    Y12, Y2, Y10, Y2
 	VPSRLD       $0x10, Y2, Y2
-	VPOR         Y15, Y10, Y10
-	VBLENDVPS    Y12, Y10, Y2, Y2
 	VCMPPS       $0x03, Y3, Y3, Y12
-	VPSRLD       $0x10, Y3, Y10
-	VPAND        Y14, Y10, Y11
-	VPADDD       Y13, Y3, Y3
-	VPADDD       Y11, Y3, Y3
+	VPSRLD       $0x10, Y3, Y11
+	VPAND        Y14, Y11, Y11
+	VPADDD       Y13, Y3, Y10
+	VPADDD       Y11, Y10, Y10
+	VPOR         Y15, Y3, Y3
+	VBLENDVPS    Y12, Y3, Y10, Y3
 	VPSRLD       $0x10, Y3, Y3
-	VPOR         Y15, Y10, Y10
-	VBLENDVPS    Y12, Y10, Y3, Y3
 	VPACKUSDW    Y3, Y2, Y2
 	VPERMQ       $0xd8, Y2, Y2
 	CMPB         around+80(FP), $0x00
@@ -8025,21 +8025,21 @@ by2_1:
 	DECQ         R13
 	JNZ          by2_1
 	VCMPPS       $0x03, Y0, Y0, Y12
-	VPSRLD       $0x10, Y0, Y10
-	VPAND        Y14, Y10, Y11
-	VPADDD       Y13, Y0, Y0
-	VPADDD       Y11, Y0, Y0
+	VPSRLD       $0x10, Y0, Y11
+	VPAND        Y14, Y11, Y11
+	VPADDD       Y13, Y0, Y10
+	VPADDD       Y11, Y10, Y10
+	VPOR         Y15, Y0, Y0
+	VBLENDVPS    Y12, Y0, Y10, Y0
 	VPSRLD       $0x10, Y0, Y0
-	VPOR         Y15, Y10, Y10
-	VBLENDVPS    Y12, Y10, Y0, Y0
 	VCMPPS       $0x03, Y1, Y1, Y12
-	VPSRLD       $0x10, Y1, Y10
-	VPAND        Y14, Y10, Y11
-	VPADDD       Y13, Y1, Y1
-	VPADDD       Y11, Y1, Y1
+	VPSRLD       $0x10, Y1, Y11
+	VPAND        Y14, Y11, Y11
+	VPADDD       Y13, Y1, Y10
+	VPADDD       Y11, Y10, Y10
+	VPOR         Y15, Y1, Y1
+	VBLENDVPS    Y12, Y1, Y10, Y1
 	VPSRLD       $0x10, Y1, Y1
-	VPOR         Y15, Y10, Y10
-	VBLENDVPS    Y12, Y10, Y1, Y1
 	VPACKUSDW    Y1, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
 	CMPB         around+80(FP), $0x00
@@ -8705,7 +8705,7 @@ done:
 	RET
 
 // func combineBF16AVX512(dst [][]uint16, h []float32, src [][]uint16, n int, around bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512BW, AVX512F
 TEXT ·combineBF16AVX512(SB), NOSPLIT, $0-81
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         h_base+24(FP), CX
@@ -8715,13 +8715,17 @@ TEXT ·combineBF16AVX512(SB), NOSPLIT, $0-81
 	IMUL3Q       $0x00000004, BX, SI
 	LEAQ         (SI)(SI*2), DI
 	XORQ         R8, R8
+	VMOVDQU16    odd_words<>+0(SB), Z27
 	MOVL         $0x00007fff, R10
+	VMOVD        R10, X28
+	VPBROADCASTD X28, Z28
+	MOVL         $0x00000001, R10
 	VMOVD        R10, X29
 	VPBROADCASTD X29, Z29
-	MOVL         $0x00000001, R10
+	MOVL         $0x00010000, R10
 	VMOVD        R10, X30
 	VPBROADCASTD X30, Z30
-	MOVL         $0x00000040, R10
+	MOVL         $0x00400000, R10
 	VMOVD        R10, X31
 	VPBROADCASTD X31, Z31
 
@@ -8789,133 +8793,101 @@ by4_4:
 	DECQ         R14
 	JNZ          by4_4
 	VCMPPS       $0x03, Z0, Z0, K2
-	VPSRLD       $0x10, Z0, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z0, Z0
-	VPADDD       Z27, Z0, Z0
-	VPSRLD       $0x10, Z0, Z0
-	VPORD        Z31, Z26, K2, Z0
-	VPMOVDW      Z0, Y0
+	VPTESTMD     Z30, Z0, K1
+	VPADDD       Z28, Z0, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z0, K2, Z26
+	VPERMW       Z26, Z27, Z0
 	VCMPPS       $0x03, Z1, Z1, K2
-	VPSRLD       $0x10, Z1, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z1, Z1
-	VPADDD       Z27, Z1, Z1
-	VPSRLD       $0x10, Z1, Z1
-	VPORD        Z31, Z26, K2, Z1
-	VPMOVDW      Z1, Y1
+	VPTESTMD     Z30, Z1, K1
+	VPADDD       Z28, Z1, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z1, K2, Z26
+	VPERMW       Z26, Z27, Z1
 	VCMPPS       $0x03, Z2, Z2, K2
-	VPSRLD       $0x10, Z2, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z2, Z2
-	VPADDD       Z27, Z2, Z2
-	VPSRLD       $0x10, Z2, Z2
-	VPORD        Z31, Z26, K2, Z2
-	VPMOVDW      Z2, Y2
+	VPTESTMD     Z30, Z2, K1
+	VPADDD       Z28, Z2, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z2, K2, Z26
+	VPERMW       Z26, Z27, Z2
 	VCMPPS       $0x03, Z3, Z3, K2
-	VPSRLD       $0x10, Z3, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z3, Z3
-	VPADDD       Z27, Z3, Z3
-	VPSRLD       $0x10, Z3, Z3
-	VPORD        Z31, Z26, K2, Z3
-	VPMOVDW      Z3, Y3
+	VPTESTMD     Z30, Z3, K1
+	VPADDD       Z28, Z3, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z3, K2, Z26
+	VPERMW       Z26, Z27, Z3
 	VCMPPS       $0x03, Z4, Z4, K2
-	VPSRLD       $0x10, Z4, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z4, Z4
-	VPADDD       Z27, Z4, Z4
-	VPSRLD       $0x10, Z4, Z4
-	VPORD        Z31, Z26, K2, Z4
-	VPMOVDW      Z4, Y4
+	VPTESTMD     Z30, Z4, K1
+	VPADDD       Z28, Z4, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z4, K2, Z26
+	VPERMW       Z26, Z27, Z4
 	VCMPPS       $0x03, Z5, Z5, K2
-	VPSRLD       $0x10, Z5, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z5, Z5
-	VPADDD       Z27, Z5, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPORD        Z31, Z26, K2, Z5
-	VPMOVDW      Z5, Y5
+	VPTESTMD     Z30, Z5, K1
+	VPADDD       Z28, Z5, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z5, K2, Z26
+	VPERMW       Z26, Z27, Z5
 	VCMPPS       $0x03, Z6, Z6, K2
-	VPSRLD       $0x10, Z6, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z6, Z6
-	VPADDD       Z27, Z6, Z6
-	VPSRLD       $0x10, Z6, Z6
-	VPORD        Z31, Z26, K2, Z6
-	VPMOVDW      Z6, Y6
+	VPTESTMD     Z30, Z6, K1
+	VPADDD       Z28, Z6, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z6, K2, Z26
+	VPERMW       Z26, Z27, Z6
 	VCMPPS       $0x03, Z7, Z7, K2
-	VPSRLD       $0x10, Z7, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z7, Z7
-	VPADDD       Z27, Z7, Z7
-	VPSRLD       $0x10, Z7, Z7
-	VPORD        Z31, Z26, K2, Z7
-	VPMOVDW      Z7, Y7
+	VPTESTMD     Z30, Z7, K1
+	VPADDD       Z28, Z7, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z7, K2, Z26
+	VPERMW       Z26, Z27, Z7
 	VCMPPS       $0x03, Z8, Z8, K2
-	VPSRLD       $0x10, Z8, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z8, Z8
-	VPADDD       Z27, Z8, Z8
-	VPSRLD       $0x10, Z8, Z8
-	VPORD        Z31, Z26, K2, Z8
-	VPMOVDW      Z8, Y8
+	VPTESTMD     Z30, Z8, K1
+	VPADDD       Z28, Z8, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z8, K2, Z26
+	VPERMW       Z26, Z27, Z8
 	VCMPPS       $0x03, Z9, Z9, K2
-	VPSRLD       $0x10, Z9, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z9, Z9
-	VPADDD       Z27, Z9, Z9
-	VPSRLD       $0x10, Z9, Z9
-	VPORD        Z31, Z26, K2, Z9
-	VPMOVDW      Z9, Y9
+	VPTESTMD     Z30, Z9, K1
+	VPADDD       Z28, Z9, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z9, K2, Z26
+	VPERMW       Z26, Z27, Z9
 	VCMPPS       $0x03, Z10, Z10, K2
-	VPSRLD       $0x10, Z10, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z10, Z10
-	VPADDD       Z27, Z10, Z10
-	VPSRLD       $0x10, Z10, Z10
-	VPORD        Z31, Z26, K2, Z10
-	VPMOVDW      Z10, Y10
+	VPTESTMD     Z30, Z10, K1
+	VPADDD       Z28, Z10, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z10, K2, Z26
+	VPERMW       Z26, Z27, Z10
 	VCMPPS       $0x03, Z11, Z11, K2
-	VPSRLD       $0x10, Z11, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z11, Z11
-	VPADDD       Z27, Z11, Z11
-	VPSRLD       $0x10, Z11, Z11
-	VPORD        Z31, Z26, K2, Z11
-	VPMOVDW      Z11, Y11
+	VPTESTMD     Z30, Z11, K1
+	VPADDD       Z28, Z11, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z11, K2, Z26
+	VPERMW       Z26, Z27, Z11
 	VCMPPS       $0x03, Z12, Z12, K2
-	VPSRLD       $0x10, Z12, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z12, Z12
-	VPADDD       Z27, Z12, Z12
-	VPSRLD       $0x10, Z12, Z12
-	VPORD        Z31, Z26, K2, Z12
-	VPMOVDW      Z12, Y12
+	VPTESTMD     Z30, Z12, K1
+	VPADDD       Z28, Z12, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z12, K2, Z26
+	VPERMW       Z26, Z27, Z12
 	VCMPPS       $0x03, Z13, Z13, K2
-	VPSRLD       $0x10, Z13, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z13, Z13
-	VPADDD       Z27, Z13, Z13
-	VPSRLD       $0x10, Z13, Z13
-	VPORD        Z31, Z26, K2, Z13
-	VPMOVDW      Z13, Y13
+	VPTESTMD     Z30, Z13, K1
+	VPADDD       Z28, Z13, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z13, K2, Z26
+	VPERMW       Z26, Z27, Z13
 	VCMPPS       $0x03, Z14, Z14, K2
-	VPSRLD       $0x10, Z14, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z14, Z14
-	VPADDD       Z27, Z14, Z14
-	VPSRLD       $0x10, Z14, Z14
-	VPORD        Z31, Z26, K2, Z14
-	VPMOVDW      Z14, Y14
+	VPTESTMD     Z30, Z14, K1
+	VPADDD       Z28, Z14, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z14, K2, Z26
+	VPERMW       Z26, Z27, Z14
 	VCMPPS       $0x03, Z15, Z15, K2
-	VPSRLD       $0x10, Z15, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z15, Z15
-	VPADDD       Z27, Z15, Z15
-	VPSRLD       $0x10, Z15, Z15
-	VPORD        Z31, Z26, K2, Z15
-	VPMOVDW      Z15, Y15
+	VPTESTMD     Z30, Z15, K1
+	VPADDD       Z28, Z15, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z15, K2, Z26
+	VPERMW       Z26, Z27, Z15
 	CMPB         around+80(FP), $0x00
 	JNE          by4_4_around
 	MOVQ         (R10), R15
@@ -9016,101 +8988,77 @@ by4_3:
 	DECQ         R13
 	JNZ          by4_3
 	VCMPPS       $0x03, Z0, Z0, K2
-	VPSRLD       $0x10, Z0, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z0, Z0
-	VPADDD       Z27, Z0, Z0
-	VPSRLD       $0x10, Z0, Z0
-	VPORD        Z31, Z26, K2, Z0
-	VPMOVDW      Z0, Y0
+	VPTESTMD     Z30, Z0, K1
+	VPADDD       Z28, Z0, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z0, K2, Z26
+	VPERMW       Z26, Z27, Z0
 	VCMPPS       $0x03, Z1, Z1, K2
-	VPSRLD       $0x10, Z1, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z1, Z1
-	VPADDD       Z27, Z1, Z1
-	VPSRLD       $0x10, Z1, Z1
-	VPORD        Z31, Z26, K2, Z1
-	VPMOVDW      Z1, Y1
+	VPTESTMD     Z30, Z1, K1
+	VPADDD       Z28, Z1, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z1, K2, Z26
+	VPERMW       Z26, Z27, Z1
 	VCMPPS       $0x03, Z2, Z2, K2
-	VPSRLD       $0x10, Z2, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z2, Z2
-	VPADDD       Z27, Z2, Z2
-	VPSRLD       $0x10, Z2, Z2
-	VPORD        Z31, Z26, K2, Z2
-	VPMOVDW      Z2, Y2
+	VPTESTMD     Z30, Z2, K1
+	VPADDD       Z28, Z2, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z2, K2, Z26
+	VPERMW       Z26, Z27, Z2
 	VCMPPS       $0x03, Z3, Z3, K2
-	VPSRLD       $0x10, Z3, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z3, Z3
-	VPADDD       Z27, Z3, Z3
-	VPSRLD       $0x10, Z3, Z3
-	VPORD        Z31, Z26, K2, Z3
-	VPMOVDW      Z3, Y3
+	VPTESTMD     Z30, Z3, K1
+	VPADDD       Z28, Z3, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z3, K2, Z26
+	VPERMW       Z26, Z27, Z3
 	VCMPPS       $0x03, Z4, Z4, K2
-	VPSRLD       $0x10, Z4, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z4, Z4
-	VPADDD       Z27, Z4, Z4
-	VPSRLD       $0x10, Z4, Z4
-	VPORD        Z31, Z26, K2, Z4
-	VPMOVDW      Z4, Y4
+	VPTESTMD     Z30, Z4, K1
+	VPADDD       Z28, Z4, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z4, K2, Z26
+	VPERMW       Z26, Z27, Z4
 	VCMPPS       $0x03, Z5, Z5, K2
-	VPSRLD       $0x10, Z5, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z5, Z5
-	VPADDD       Z27, Z5, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPORD        Z31, Z26, K2, Z5
-	VPMOVDW      Z5, Y5
+	VPTESTMD     Z30, Z5, K1
+	VPADDD       Z28, Z5, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z5, K2, Z26
+	VPERMW       Z26, Z27, Z5
 	VCMPPS       $0x03, Z6, Z6, K2
-	VPSRLD       $0x10, Z6, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z6, Z6
-	VPADDD       Z27, Z6, Z6
-	VPSRLD       $0x10, Z6, Z6
-	VPORD        Z31, Z26, K2, Z6
-	VPMOVDW      Z6, Y6
+	VPTESTMD     Z30, Z6, K1
+	VPADDD       Z28, Z6, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z6, K2, Z26
+	VPERMW       Z26, Z27, Z6
 	VCMPPS       $0x03, Z7, Z7, K2
-	VPSRLD       $0x10, Z7, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z7, Z7
-	VPADDD       Z27, Z7, Z7
-	VPSRLD       $0x10, Z7, Z7
-	VPORD        Z31, Z26, K2, Z7
-	VPMOVDW      Z7, Y7
+	VPTESTMD     Z30, Z7, K1
+	VPADDD       Z28, Z7, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z7, K2, Z26
+	VPERMW       Z26, Z27, Z7
 	VCMPPS       $0x03, Z8, Z8, K2
-	VPSRLD       $0x10, Z8, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z8, Z8
-	VPADDD       Z27, Z8, Z8
-	VPSRLD       $0x10, Z8, Z8
-	VPORD        Z31, Z26, K2, Z8
-	VPMOVDW      Z8, Y8
+	VPTESTMD     Z30, Z8, K1
+	VPADDD       Z28, Z8, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z8, K2, Z26
+	VPERMW       Z26, Z27, Z8
 	VCMPPS       $0x03, Z9, Z9, K2
-	VPSRLD       $0x10, Z9, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z9, Z9
-	VPADDD       Z27, Z9, Z9
-	VPSRLD       $0x10, Z9, Z9
-	VPORD        Z31, Z26, K2, Z9
-	VPMOVDW      Z9, Y9
+	VPTESTMD     Z30, Z9, K1
+	VPADDD       Z28, Z9, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z9, K2, Z26
+	VPERMW       Z26, Z27, Z9
 	VCMPPS       $0x03, Z10, Z10, K2
-	VPSRLD       $0x10, Z10, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z10, Z10
-	VPADDD       Z27, Z10, Z10
-	VPSRLD       $0x10, Z10, Z10
-	VPORD        Z31, Z26, K2, Z10
-	VPMOVDW      Z10, Y10
+	VPTESTMD     Z30, Z10, K1
+	VPADDD       Z28, Z10, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z10, K2, Z26
+	VPERMW       Z26, Z27, Z10
 	VCMPPS       $0x03, Z11, Z11, K2
-	VPSRLD       $0x10, Z11, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z11, Z11
-	VPADDD       Z27, Z11, Z11
-	VPSRLD       $0x10, Z11, Z11
-	VPORD        Z31, Z26, K2, Z11
-	VPMOVDW      Z11, Y11
+	VPTESTMD     Z30, Z11, K1
+	VPADDD       Z28, Z11, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z11, K2, Z26
+	VPERMW       Z26, Z27, Z11
 	CMPB         around+80(FP), $0x00
 	JNE          by4_3_around
 	MOVQ         (R10), R14
@@ -9189,69 +9137,53 @@ by4_2:
 	DECQ         R13
 	JNZ          by4_2
 	VCMPPS       $0x03, Z0, Z0, K2
-	VPSRLD       $0x10, Z0, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z0, Z0
-	VPADDD       Z27, Z0, Z0
-	VPSRLD       $0x10, Z0, Z0
-	VPORD        Z31, Z26, K2, Z0
-	VPMOVDW      Z0, Y0
+	VPTESTMD     Z30, Z0, K1
+	VPADDD       Z28, Z0, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z0, K2, Z26
+	VPERMW       Z26, Z27, Z0
 	VCMPPS       $0x03, Z1, Z1, K2
-	VPSRLD       $0x10, Z1, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z1, Z1
-	VPADDD       Z27, Z1, Z1
-	VPSRLD       $0x10, Z1, Z1
-	VPORD        Z31, Z26, K2, Z1
-	VPMOVDW      Z1, Y1
+	VPTESTMD     Z30, Z1, K1
+	VPADDD       Z28, Z1, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z1, K2, Z26
+	VPERMW       Z26, Z27, Z1
 	VCMPPS       $0x03, Z2, Z2, K2
-	VPSRLD       $0x10, Z2, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z2, Z2
-	VPADDD       Z27, Z2, Z2
-	VPSRLD       $0x10, Z2, Z2
-	VPORD        Z31, Z26, K2, Z2
-	VPMOVDW      Z2, Y2
+	VPTESTMD     Z30, Z2, K1
+	VPADDD       Z28, Z2, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z2, K2, Z26
+	VPERMW       Z26, Z27, Z2
 	VCMPPS       $0x03, Z3, Z3, K2
-	VPSRLD       $0x10, Z3, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z3, Z3
-	VPADDD       Z27, Z3, Z3
-	VPSRLD       $0x10, Z3, Z3
-	VPORD        Z31, Z26, K2, Z3
-	VPMOVDW      Z3, Y3
+	VPTESTMD     Z30, Z3, K1
+	VPADDD       Z28, Z3, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z3, K2, Z26
+	VPERMW       Z26, Z27, Z3
 	VCMPPS       $0x03, Z4, Z4, K2
-	VPSRLD       $0x10, Z4, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z4, Z4
-	VPADDD       Z27, Z4, Z4
-	VPSRLD       $0x10, Z4, Z4
-	VPORD        Z31, Z26, K2, Z4
-	VPMOVDW      Z4, Y4
+	VPTESTMD     Z30, Z4, K1
+	VPADDD       Z28, Z4, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z4, K2, Z26
+	VPERMW       Z26, Z27, Z4
 	VCMPPS       $0x03, Z5, Z5, K2
-	VPSRLD       $0x10, Z5, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z5, Z5
-	VPADDD       Z27, Z5, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPORD        Z31, Z26, K2, Z5
-	VPMOVDW      Z5, Y5
+	VPTESTMD     Z30, Z5, K1
+	VPADDD       Z28, Z5, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z5, K2, Z26
+	VPERMW       Z26, Z27, Z5
 	VCMPPS       $0x03, Z6, Z6, K2
-	VPSRLD       $0x10, Z6, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z6, Z6
-	VPADDD       Z27, Z6, Z6
-	VPSRLD       $0x10, Z6, Z6
-	VPORD        Z31, Z26, K2, Z6
-	VPMOVDW      Z6, Y6
+	VPTESTMD     Z30, Z6, K1
+	VPADDD       Z28, Z6, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z6, K2, Z26
+	VPERMW       Z26, Z27, Z6
 	VCMPPS       $0x03, Z7, Z7, K2
-	VPSRLD       $0x10, Z7, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z7, Z7
-	VPADDD       Z27, Z7, Z7
-	VPSRLD       $0x10, Z7, Z7
-	VPORD        Z31, Z26, K2, Z7
-	VPMOVDW      Z7, Y7
+	VPTESTMD     Z30, Z7, K1
+	VPADDD       Z28, Z7, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z7, K2, Z26
+	VPERMW       Z26, Z27, Z7
 	CMPB         around+80(FP), $0x00
 	JNE          by4_2_around
 	MOVQ         (R10), R14
@@ -9311,37 +9243,29 @@ by4_1:
 	DECQ         R13
 	JNZ          by4_1
 	VCMPPS       $0x03, Z0, Z0, K2
-	VPSRLD       $0x10, Z0, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z0, Z0
-	VPADDD       Z27, Z0, Z0
-	VPSRLD       $0x10, Z0, Z0
-	VPORD        Z31, Z26, K2, Z0
-	VPMOVDW      Z0, Y0
+	VPTESTMD     Z30, Z0, K1
+	VPADDD       Z28, Z0, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z0, K2, Z26
+	VPERMW       Z26, Z27, Z0
 	VCMPPS       $0x03, Z1, Z1, K2
-	VPSRLD       $0x10, Z1, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z1, Z1
-	VPADDD       Z27, Z1, Z1
-	VPSRLD       $0x10, Z1, Z1
-	VPORD        Z31, Z26, K2, Z1
-	VPMOVDW      Z1, Y1
+	VPTESTMD     Z30, Z1, K1
+	VPADDD       Z28, Z1, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z1, K2, Z26
+	VPERMW       Z26, Z27, Z1
 	VCMPPS       $0x03, Z2, Z2, K2
-	VPSRLD       $0x10, Z2, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z2, Z2
-	VPADDD       Z27, Z2, Z2
-	VPSRLD       $0x10, Z2, Z2
-	VPORD        Z31, Z26, K2, Z2
-	VPMOVDW      Z2, Y2
+	VPTESTMD     Z30, Z2, K1
+	VPADDD       Z28, Z2, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z2, K2, Z26
+	VPERMW       Z26, Z27, Z2
 	VCMPPS       $0x03, Z3, Z3, K2
-	VPSRLD       $0x10, Z3, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z3, Z3
-	VPADDD       Z27, Z3, Z3
-	VPSRLD       $0x10, Z3, Z3
-	VPORD        Z31, Z26, K2, Z3
-	VPMOVDW      Z3, Y3
+	VPTESTMD     Z30, Z3, K1
+	VPADDD       Z28, Z3, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z3, K2, Z26
+	VPERMW       Z26, Z27, Z3
 	CMPB         around+80(FP), $0x00
 	JNE          by4_1_around
 	MOVQ         (R10), R14
@@ -9402,37 +9326,29 @@ by1_4:
 	DECQ         R14
 	JNZ          by1_4
 	VCMPPS       $0x03, Z0, Z0, K2
-	VPSRLD       $0x10, Z0, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z0, Z0
-	VPADDD       Z27, Z0, Z0
-	VPSRLD       $0x10, Z0, Z0
-	VPORD        Z31, Z26, K2, Z0
-	VPMOVDW      Z0, Y0
+	VPTESTMD     Z30, Z0, K1
+	VPADDD       Z28, Z0, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z0, K2, Z26
+	VPERMW       Z26, Z27, Z0
 	VCMPPS       $0x03, Z1, Z1, K2
-	VPSRLD       $0x10, Z1, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z1, Z1
-	VPADDD       Z27, Z1, Z1
-	VPSRLD       $0x10, Z1, Z1
-	VPORD        Z31, Z26, K2, Z1
-	VPMOVDW      Z1, Y1
+	VPTESTMD     Z30, Z1, K1
+	VPADDD       Z28, Z1, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z1, K2, Z26
+	VPERMW       Z26, Z27, Z1
 	VCMPPS       $0x03, Z2, Z2, K2
-	VPSRLD       $0x10, Z2, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z2, Z2
-	VPADDD       Z27, Z2, Z2
-	VPSRLD       $0x10, Z2, Z2
-	VPORD        Z31, Z26, K2, Z2
-	VPMOVDW      Z2, Y2
+	VPTESTMD     Z30, Z2, K1
+	VPADDD       Z28, Z2, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z2, K2, Z26
+	VPERMW       Z26, Z27, Z2
 	VCMPPS       $0x03, Z3, Z3, K2
-	VPSRLD       $0x10, Z3, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z3, Z3
-	VPADDD       Z27, Z3, Z3
-	VPSRLD       $0x10, Z3, Z3
-	VPORD        Z31, Z26, K2, Z3
-	VPMOVDW      Z3, Y3
+	VPTESTMD     Z30, Z3, K1
+	VPADDD       Z28, Z3, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z3, K2, Z26
+	VPERMW       Z26, Z27, Z3
 	CMPB         around+80(FP), $0x00
 	JNE          by1_4_around
 	MOVQ         (R10), R15
@@ -9485,29 +9401,23 @@ by1_3:
 	DECQ         R13
 	JNZ          by1_3
 	VCMPPS       $0x03, Z0, Z0, K2
-	VPSRLD       $0x10, Z0, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z0, Z0
-	VPADDD       Z27, Z0, Z0
-	VPSRLD       $0x10, Z0, Z0
-	VPORD        Z31, Z26, K2, Z0
-	VPMOVDW      Z0, Y0
+	VPTESTMD     Z30, Z0, K1
+	VPADDD       Z28, Z0, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z0, K2, Z26
+	VPERMW       Z26, Z27, Z0
 	VCMPPS       $0x03, Z1, Z1, K2
-	VPSRLD       $0x10, Z1, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z1, Z1
-	VPADDD       Z27, Z1, Z1
-	VPSRLD       $0x10, Z1, Z1
-	VPORD        Z31, Z26, K2, Z1
-	VPMOVDW      Z1, Y1
+	VPTESTMD     Z30, Z1, K1
+	VPADDD       Z28, Z1, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z1, K2, Z26
+	VPERMW       Z26, Z27, Z1
 	VCMPPS       $0x03, Z2, Z2, K2
-	VPSRLD       $0x10, Z2, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z2, Z2
-	VPADDD       Z27, Z2, Z2
-	VPSRLD       $0x10, Z2, Z2
-	VPORD        Z31, Z26, K2, Z2
-	VPMOVDW      Z2, Y2
+	VPTESTMD     Z30, Z2, K1
+	VPADDD       Z28, Z2, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z2, K2, Z26
+	VPERMW       Z26, Z27, Z2
 	CMPB         around+80(FP), $0x00
 	JNE          by1_3_around
 	MOVQ         (R10), R14
@@ -9550,21 +9460,17 @@ by1_2:
 	DECQ         R13
 	JNZ          by1_2
 	VCMPPS       $0x03, Z0, Z0, K2
-	VPSRLD       $0x10, Z0, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z0, Z0
-	VPADDD       Z27, Z0, Z0
-	VPSRLD       $0x10, Z0, Z0
-	VPORD        Z31, Z26, K2, Z0
-	VPMOVDW      Z0, Y0
+	VPTESTMD     Z30, Z0, K1
+	VPADDD       Z28, Z0, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z0, K2, Z26
+	VPERMW       Z26, Z27, Z0
 	VCMPPS       $0x03, Z1, Z1, K2
-	VPSRLD       $0x10, Z1, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z1, Z1
-	VPADDD       Z27, Z1, Z1
-	VPSRLD       $0x10, Z1, Z1
-	VPORD        Z31, Z26, K2, Z1
-	VPMOVDW      Z1, Y1
+	VPTESTMD     Z30, Z1, K1
+	VPADDD       Z28, Z1, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z1, K2, Z26
+	VPERMW       Z26, Z27, Z1
 	CMPB         around+80(FP), $0x00
 	JNE          by1_2_around
 	MOVQ         (R10), R14
@@ -9600,13 +9506,11 @@ by1_1:
 	DECQ         R13
 	JNZ          by1_1
 	VCMPPS       $0x03, Z0, Z0, K2
-	VPSRLD       $0x10, Z0, Z26
-	VPANDD       Z30, Z26, Z27
-	VPADDD       Z29, Z0, Z0
-	VPADDD       Z27, Z0, Z0
-	VPSRLD       $0x10, Z0, Z0
-	VPORD        Z31, Z26, K2, Z0
-	VPMOVDW      Z0, Y0
+	VPTESTMD     Z30, Z0, K1
+	VPADDD       Z28, Z0, Z26
+	VPADDD       Z29, Z26, K1, Z26
+	VPORD        Z31, Z0, K2, Z26
+	VPERMW       Z26, Z27, Z0
 	CMPB         around+80(FP), $0x00
 	JNE          by1_1_around
 	MOVQ         (R10), R14
@@ -9629,6 +9533,40 @@ by1_end:
 past_by1:
 	VZEROUPPER
 	RET
+
+DATA odd_words<>+0(SB)/2, $0x0001
+DATA odd_words<>+2(SB)/2, $0x0003
+DATA odd_words<>+4(SB)/2, $0x0005
+DATA odd_words<>+6(SB)/2, $0x0007
+DATA odd_words<>+8(SB)/2, $0x0009
+DATA odd_words<>+10(SB)/2, $0x000b
+DATA odd_words<>+12(SB)/2, $0x000d
+DATA odd_words<>+14(SB)/2, $0x000f
+DATA odd_words<>+16(SB)/2, $0x0011
+DATA odd_words<>+18(SB)/2, $0x0013
+DATA odd_words<>+20(SB)/2, $0x0015
+DATA odd_words<>+22(SB)/2, $0x0017
+DATA odd_words<>+24(SB)/2, $0x0019
+DATA odd_words<>+26(SB)/2, $0x001b
+DATA odd_words<>+28(SB)/2, $0x001d
+DATA odd_words<>+30(SB)/2, $0x001f
+DATA odd_words<>+32(SB)/2, $0x0001
+DATA odd_words<>+34(SB)/2, $0x0003
+DATA odd_words<>+36(SB)/2, $0x0005
+DATA odd_words<>+38(SB)/2, $0x0007
+DATA odd_words<>+40(SB)/2, $0x0009
+DATA odd_words<>+42(SB)/2, $0x000b
+DATA odd_words<>+44(SB)/2, $0x000d
+DATA odd_words<>+46(SB)/2, $0x000f
+DATA odd_words<>+48(SB)/2, $0x0011
+DATA odd_words<>+50(SB)/2, $0x0013
+DATA odd_words<>+52(SB)/2, $0x0015
+DATA odd_words<>+54(SB)/2, $0x0017
+DATA odd_words<>+56(SB)/2, $0x0019
+DATA odd_words<>+58(SB)/2, $0x001b
+DATA odd_words<>+60(SB)/2, $0x001d
+DATA odd_words<>+62(SB)/2, $0x001f
+GLOBL odd_words<>(SB), RODATA|NOPTR, $64
 
 // func dotsBF16AVX512(d []float32, g [][]uint16, x [][]uint16, n int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VL
