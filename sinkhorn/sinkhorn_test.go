@@ -333,3 +333,17 @@ func TestCentralDifferences(t *testing.T) {
 		}
 	}
 }
+
+// What comes back from the sums on the way through a thousand steps is still what
+// was there.
+func TestManyIterations(t *testing.T) {
+	for _, cfg := range conventions {
+		cfg.Iterations = 500
+		rng := rand.New(rand.NewPCG(10, 1))
+		s, d := newExample(normal[float32](rng, 9, 3), 3, cfg), newExample(normal[float64](rng, 9, 3), 3, cfg)
+		tiertest.Each(t, func(t *testing.T) {
+			s.require(t, 1e-5, 1e-5)
+			d.require(t, 1e-13, 1e-13)
+		})
+	}
+}
