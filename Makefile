@@ -3,7 +3,6 @@
 GO ?= go
 OUT ?= out/charlm
 STATICCHECK = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.7.0
-ASM = blend exp matmul normalize
 
 .PHONY: help
 help: ## list the targets
@@ -37,9 +36,25 @@ bench: ## time the operators beside the same built from Gorgonia's own
 	$(GO) run ./cmd/mhc bench -peer gorgonia
 
 .PHONY: asm
-asm: $(ASM:%=asm-%) ## write the assembly again from its generators
+asm: ## write the assembly again from its generators in _asm
+	$(GO) generate ./...
 
 .PHONY: asm-check
 asm-check: ## fail where the committed assembly is not what its generator writes
-	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && cp -r internal/kernel "$$tmp/before" && \
-	$(MAKE) --no-print-directory asm >/dev/null && diff -r "$$tmp/before" internal/kernel
+	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && \
+	files=$$(git ls-files '*_amd64.s' '*stubs_amd64.go') && cp --parents $$files "$$tmp" && \
+	$(GO) generate ./... && \
+	for f in $$files; do cmp "$$tmp/$$f" "$$f" || { echo "stale assembly: commit what make asm has written"; exit 1; }; done
+
+.PHONY: kernels
+kernels: ## build the fatbin of the CUDA kernels again (installs Debian's nvcc 11.8 if it is missing)
+	cuda/scripts/toolkit.sh
+	cuda/kernels/build.sh
+
+.PHONY: cuda-check
+cuda-check: ## fail where the fatbin is stale; build, vet and test package cuda under both bindings
+	cuda/scripts/check.sh
+
+.PHONY: gpu-bundle
+gpu-bundle: ## put all that a GPU machine without Go needs into gpu-bundle/
+	cuda/scripts/bundle.sh
