@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -26,20 +28,24 @@ type benchCommand struct {
 	Preset    mhc.Preset    `default:"liger" help:"Convention: liger, deepseek-v4 or paper."`
 	Peer      string        `enum:"none,gorgonia" default:"none" help:"Also measure the same computation composed of Gorgonia's own operators, in turn, and compare the results: none or gorgonia."`
 	Device    string        `default:"cpu" help:"Where the operators run: ${devices}."`
-	Rounds    int           `default:"15" help:"Rounds that the quantiles are taken over."`
-	RoundTime time.Duration `default:"20ms" help:"Least time of a measurement in a round."`
+	Rounds    int           `default:"7" help:"Rounds that the quantiles are taken over."`
+	RoundTime time.Duration `default:"50ms" help:"Least time of a measurement in a round, on the CPU."`
 	Seed      uint64        `default:"1" help:"Seed of the inputs."`
 	Output    string        `short:"o" placeholder:"FILE" help:"Also write JSON lines to a file, the first of them on the build and the machine; - is the standard output."`
 }
 
 // Help is the text after the summary of -h.
 func (benchCommand) Help() string {
-	return `Every operator runs in a graph of its own on a TapeMachine: forward, and full, which
-is forward and backward as one; backward is the difference of the two. The table has
-the median of a run and the range from the 20th to the 80th percentile of the
-rounds, the time of copying as many bytes as must be read and written (the floor)
-and the median in units of it, the bytes that a run allocates, and the peak: those
-and the tensors that it is given.
+	return `On the CPU every operator runs in a graph of its own on a TapeMachine: forward, and
+full, which is forward and backward as one; backward is the difference of the two.
+On a GPU it runs on device memory with a cold cache, between CUDA events, 100 times a
+round, and backward by itself too.
+
+The table has the median of a run and the range from the 20th to the 80th percentile
+of the rounds, the time of copying as many bytes as must be read and written (the
+floor) and the median in units of it, the bytes that a run allocates, and the peak:
+those and the tensors that it is given. For a GPU it also has the number of kernels,
+the sum of their times, and the largest error of a result against float64.
 
 With -peer gorgonia the exit status is 1 if the two sides' results differ.`
 }
@@ -62,9 +68,9 @@ func (c *benchCommand) Run(std streams) (err error) {
 	}
 	names := c.Operators
 	if len(names) == 0 {
-		names = bench.Names()
+		names = bench.NamesOn(dev)
 	}
-	table := newBenchTable(std.err, c.Peer != "none")
+	table := newBenchTable(std.err, c.Peer != "none", dev.Engine != nil)
 	agree := true
 	for _, p := range c.problems() {
 		for _, name := range names {
@@ -117,15 +123,18 @@ func (c *benchCommand) problems() []bench.Problem {
 
 // benchTable writes results as they come, in columns of a set width.
 type benchTable struct {
-	out   *tabwriter.Writer
-	peers bool
+	out         *tabwriter.Writer
+	peers, cuda bool
 }
 
-func newBenchTable(w io.Writer, peers bool) *benchTable {
-	t := &benchTable{tabwriter.NewWriter(w, 10, 0, 2, ' ', tabwriter.AlignRight), peers}
+func newBenchTable(w io.Writer, peers, cuda bool) *benchTable {
+	t := &benchTable{tabwriter.NewWriter(w, 10, 0, 2, ' ', tabwriter.AlignRight), peers, cuda}
 	fmt.Fprint(t.out, "operator\tpass\tdtype\tn\tC\tN\tmedian\tp20\tp80\tfloor\t/floor\tallocated\tpeak\t")
 	if peers {
 		fmt.Fprint(t.out, "gorgonia\tratio\tits peak\tdifference\t")
+	}
+	if cuda {
+		fmt.Fprint(t.out, "launches\tkernels\terror\t")
 	}
 	fmt.Fprintln(t.out)
 	return t
@@ -135,12 +144,19 @@ func newBenchTable(w io.Writer, peers bool) *benchTable {
 func (t *benchTable) add(results []bench.Result) error {
 	const passes = 3
 	for i, r := range results[:passes] {
-		fmt.Fprintf(t.out, "%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%.1f\t%s\t%s\t",
+		fmt.Fprintf(t.out, "%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%.2f\t%s\t%s\t",
 			r.Operator, r.Pass, r.Dtype, r.Streams, r.Channels, r.N,
 			duration(r.P50), duration(r.P20), duration(r.P80), duration(r.Floor), r.OverFloor(), size(r.Allocated), size(r.Peak))
 		if t.peers {
 			peer := results[passes+i]
 			fmt.Fprintf(t.out, "%s\t%.1f\t%s\t%.0e\t", duration(peer.P50), r.Ratio, size(peer.Peak), r.Difference)
+		}
+		if t.cuda {
+			fmt.Fprintf(t.out, "%d\t%s\t", r.Launches, duration(r.Kernels))
+			if len(r.Errors) > 0 {
+				fmt.Fprintf(t.out, "%.1e", slices.Max(slices.Collect(maps.Values(r.Errors))))
+			}
+			fmt.Fprint(t.out, "\t")
 		}
 		fmt.Fprintln(t.out)
 	}

@@ -1,6 +1,6 @@
-// Package bench measures the time and memory of the operators and the layer on
-// a TapeMachine, beside the same computation composed of Gorgonia's own
-// operators. One protocol serves every operator and device:
+// Package bench measures the time and memory of the operators and the layer. On
+// the CPU they run on a TapeMachine, beside the same computation composed of
+// Gorgonia's own operators:
 //
 //   - Inputs are standard normal numbers from a seed. Outputs have upstream
 //     gradients of such numbers, at no cost.
@@ -10,6 +10,17 @@
 //     the same round.
 //   - Every round runs each often enough to fill a set time; the quantiles are
 //     over the rounds' means.
+//
+// On a GPU they run on device memory, by themselves:
+//
+//   - The inputs are the same. Forward, backward and full are measured each, full
+//     as one.
+//   - Two CUDA events are around a run. Before the first a buffer larger than the
+//     L2 cache is written, so that inputs come from memory.
+//   - A round is 10 runs of warming up and 100 that are measured; the quantiles
+//     are over the rounds' medians.
+//   - The floor is that of a large copy on the device.
+//   - Results are compared with those of the CPU in float64, of the same inputs.
 package bench
 
 import (
@@ -26,6 +37,7 @@ import (
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 
+	"github.com/mhc-go/mhc/cuda"
 	"github.com/mhc-go/mhc/dtype"
 	"github.com/mhc-go/mhc/internal/device"
 	"github.com/mhc-go/mhc/internal/machine"
@@ -62,13 +74,19 @@ type Result struct {
 	P80    float64 `json:"p80_us"`
 
 	// Bytes is the size of what must be read and written, each tensor once: of
-	// the inputs and outputs, and backward of the inputs, their gradients and the
-	// upstream gradients. Floor is the median time of copying as much.
+	// the inputs and outputs, and backward of the upstream gradients, the inputs
+	// (unless the operator is linear) and their gradients. Floor is the median time of copying as much.
 	Bytes int64   `json:"bytes"`
 	Floor float64 `json:"floor_us"`
 
+	// Launches is the number of kernels, and Kernels the sum of their times, each
+	// measured by itself; on a GPU.
+	Launches int     `json:"launches,omitempty"`
+	Kernels  float64 `json:"kernels_us,omitempty"`
+
 	// Allocated is what a run allocates, Peak that and the tensors that it is
-	// given: no more than this is in use at a time. Of a backward alone they are
+	// given: no more than this is in use at a time. On a GPU the results and the
+	// scratch memory count as allocated. Of a backward alone on the CPU they are
 	// not known.
 	Allocated int64 `json:"allocated_bytes,omitempty"`
 	Peak      int64 `json:"peak_bytes,omitempty"`
@@ -78,6 +96,22 @@ type Result struct {
 	// results, over the norm, of all outputs and gradients.
 	Ratio      float64 `json:"ratio,omitempty"`
 	Difference float64 `json:"difference,omitempty"`
+
+	// Errors are those of a GPU's results against float64, by tensor, in the rows
+	// of the full pass: the norm of the difference over the norm.
+	Errors map[string]float64 `json:"errors,omitempty"`
+}
+
+// describe says what was measured.
+func (r *Result) describe(operator, by string, p Problem, opts Options) {
+	r.Operator, r.By, r.Device, r.Dtype = operator, by, opts.Device.Name, strings.ToLower(p.Dtype.Name())
+	r.N, r.Streams, r.Channels, r.T = p.Tokens, p.Config.Streams, p.Channels, p.Config.Sinkhorn.Iterations
+}
+
+// times sets the quantiles of a run's times over the rounds.
+func (r *Result) times(rounds []float64) {
+	t := slices.Sorted(slices.Values(rounds))
+	r.Rounds, r.P20, r.P50, r.P80 = len(t), quantile(0.2, t), quantile(0.5, t), quantile(0.8, t)
 }
 
 // OverFloor is the median time in units of the floor.
@@ -113,13 +147,17 @@ func Measure(name string, p Problem, opts Options) ([]Result, error) {
 	if opts.Peers && p.Dtype != tensor.Float32 && p.Dtype != tensor.Float64 {
 		return nil, fmt.Errorf("gorgonia's operators compute in float32 and float64, not in %v", p.Dtype)
 	}
-	builds := []func(*builder) error{operators[i].mhc}
+	if e, ok := opts.Device.Engine.(*cuda.Engine); ok {
+		return onDevice(e, operators[i], p, opts)
+	}
+	o := operators[i]
+	builds := []func(*builder) error{o.mhc}
 	if opts.Peers {
-		builds = append(builds, operators[i].peers)
+		builds = append(builds, o.peers)
 	}
 	var sides []*side
 	for j, build := range builds {
-		s, err := newSide(build, p, opts)
+		s, err := newSide(build, o.linear, p, opts)
 		if err != nil {
 			return nil, fmt.Errorf("%s by %s: %w", name, by[j], err)
 		}
@@ -152,8 +190,7 @@ func Measure(name string, p Problem, opts Options) ([]Result, error) {
 	var results []Result
 	for j, s := range sides {
 		for _, r := range s.results(floors) {
-			r.Operator, r.By, r.Device, r.Dtype = name, by[j], opts.Device.Name, strings.ToLower(p.Dtype.Name())
-			r.N, r.Streams, r.Channels, r.T = p.Tokens, p.Config.Streams, p.Channels, p.Config.Sinkhorn.Iterations
+			r.describe(name, by[j], p, opts)
 			if opts.Peers && j == 0 {
 				r.Ratio, r.Difference = ratio(sides[1].times(r.Pass), s.times(r.Pass)), difference
 			}
@@ -176,7 +213,7 @@ type side struct {
 	allocated [passes]int64     // bytes that a run allocates
 }
 
-func newSide(build func(*builder) error, p Problem, opts Options) (*side, error) {
+func newSide(build func(*builder) error, linear bool, p Problem, opts Options) (*side, error) {
 	s := &side{device: opts.Device}
 	for pass := range passes {
 		b, loss, err := newGraph(build, p)
@@ -185,9 +222,11 @@ func newSide(build func(*builder) error, p Problem, opts Options) (*side, error)
 		}
 		in, out := bytes(b.inputs), bytes(b.outputs)
 		s.bytes[pass], s.given[pass] = in+out, in
+		if pass == full {
+			s.bytes[pass], s.given[pass] = in+out+backwardBytes(b, linear), in+out
+		}
 		program := machine.Program{Graph: b.graph, Discard: true}
 		if pass == full {
-			s.bytes[pass], s.given[pass] = in+out+in+out+in, in+out
 			if program.Loss, err = loss(); err != nil {
 				return nil, err
 			}
@@ -201,6 +240,15 @@ func newSide(build func(*builder) error, p Problem, opts Options) (*side, error)
 		}
 	}
 	return s, nil
+}
+
+// backwardBytes is the size of what a backward must read and write.
+func backwardBytes(b *builder, linear bool) int64 {
+	all := bytes(b.outputs) + bytes(b.inputs)
+	if !linear {
+		all += bytes(b.inputs)
+	}
+	return all
 }
 
 // newGraph builds one side's graph; loss completes it for the backward pass.
@@ -264,13 +312,10 @@ func (s *side) times(pass string) []float64 {
 func (s *side) results(floors [passes][]float64) []Result {
 	var all []Result
 	add := func(pass string, runs int, bytes int64, floor []float64) *Result {
-		t := slices.Sorted(slices.Values(s.times(pass)))
-		all = append(all, Result{
-			Pass: pass, Rounds: len(t), Runs: runs,
-			P20: quantile(0.2, t), P50: quantile(0.5, t), P80: quantile(0.8, t),
-			Bytes: bytes, Floor: median(floor),
-		})
-		return &all[len(all)-1]
+		all = append(all, Result{Pass: pass, Runs: runs, Bytes: bytes, Floor: median(floor)})
+		r := &all[len(all)-1]
+		r.times(s.times(pass))
+		return r
 	}
 	f := add("forward", s.runs[forward], s.bytes[forward], floors[forward])
 	f.Allocated, f.Peak = s.allocated[forward], s.allocated[forward]+s.given[forward]
@@ -288,43 +333,63 @@ func differ(builds []func(*builder) error, p Problem, opts Options) (worst float
 		if err != nil {
 			return 0, err
 		}
-		program := machine.Program{Graph: b.graph, Outputs: b.outputs, Inputs: b.inputs}
-		if program.Loss, err = loss(); err != nil {
+		if values[j], err = compute(b, loss, opts.Device.Options()...); err != nil {
 			return 0, err
 		}
-		m, err := machine.New(machine.Tape, program, opts.Device.Options()...)
-		if err != nil {
-			return 0, err
-		}
-		r, err := m.Run()
-		if err != nil {
-			return 0, err
-		}
-		values[j] = append(r.Outputs, r.Gradients...)
-		_ = m.Close()
 	}
 	for i, v := range values[0] {
-		a, b := wide(v), wide(values[1][i])
+		a, b := wide(v.Data()), wide(values[1][i].Data())
 		if len(a) != len(b) {
 			return 0, fmt.Errorf("result %d has %d numbers by mhc and %d by gorgonia", i, len(a), len(b))
 		}
-		if d := floats.Distance(a, b, 2); d != 0 {
-			worst = max(worst, d/floats.Norm(a, 2)) // NaN stays
-		}
+		worst = max(worst, relative(b, a)) // NaN stays
 	}
 	return worst, nil
 }
 
-func wide(v gorgonia.Value) []float64 {
-	switch d := v.Data().(type) {
+// compute runs a graph once and returns its outputs and the gradients.
+func compute(b *builder, loss func() (*gorgonia.Node, error), opts ...gorgonia.VMOpt) ([]gorgonia.Value, error) {
+	program := machine.Program{Graph: b.graph, Outputs: b.outputs, Inputs: b.inputs}
+	var err error
+	if program.Loss, err = loss(); err != nil {
+		return nil, err
+	}
+	m, err := machine.New(machine.Tape, program, opts...)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	r, err := m.Run()
+	return append(r.Outputs, r.Gradients...), err
+}
+
+// relative is the norm of got - want over that of want.
+func relative(got, want []float64) float64 {
+	if d := floats.Distance(got, want, 2); d != 0 {
+		return d / floats.Norm(want, 2)
+	}
+	return 0
+}
+
+// wide is a copy of numbers in float64.
+func wide(data any) []float64 {
+	switch d := data.(type) {
 	case []float32:
-		w := make([]float64, len(d))
-		dtype.Widen(w, d)
-		return w
+		return widened(d)
 	case []float64:
-		return d
+		return widened(d)
+	case []dtype.BFloat16:
+		return widened(d)
+	case []dtype.Float16:
+		return widened(d)
 	}
 	return []float64{math.NaN()}
+}
+
+func widened[S dtype.Storage](s []S) []float64 {
+	v := make([]float64, len(s))
+	dtype.Widen(v, s)
+	return v
 }
 
 // allocated is the number of bytes that f allocates, with the collector off.

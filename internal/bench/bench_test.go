@@ -2,6 +2,7 @@ package bench_test
 
 import (
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -67,6 +68,9 @@ func TestBytes(t *testing.T) {
 		assert.Equal(t, []int{8, 4, 16, 20}, []int{r.N, r.Streams, r.Channels, r.T})
 		assert.Zero(t, r.Ratio)
 	}
+	linear, err := bench.Measure("streams", p, quick(t, false))
+	require.NoError(t, err)
+	assert.Equal(t, []int64{5 * 2 * 8 * 16, 5 * 2 * 8 * 16}, []int64{linear[0].Bytes, linear[1].Bytes}, "one stream in, four out")
 	assert.Equal(t, results[0].Allocated+in, results[0].Peak)
 	assert.Equal(t, results[2].Allocated+in+out, results[2].Peak)
 	assert.GreaterOrEqual(t, results[2].Allocated, in, "the gradients at least")
@@ -115,5 +119,46 @@ func TestRefusals(t *testing.T) {
 	} {
 		_, err := measure()
 		assert.ErrorContains(t, err, want)
+	}
+}
+
+// On a GPU, operators run on device memory and give what the CPU gives.
+func TestOnAGPU(t *testing.T) {
+	gpu, err := device.Open("cuda")
+	if err != nil {
+		if os.Getenv("MHC_REQUIRE_GPU") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	defer gpu.Close()
+	names := bench.NamesOn(gpu)
+	assert.Equal(t, bench.Names()[:7], names)
+	for _, preset := range mhc.Presets {
+		for _, dtype := range []tensor.Dtype{tensor.Float32, op.BFloat16, op.Float16} {
+			for _, name := range names {
+				p := bench.Problem{Config: preset.Config(4), Channels: 40, Tokens: 33, Dtype: dtype, Seed: 3}
+				results, err := bench.Measure(name, p, bench.Options{Device: gpu, Rounds: 1})
+				require.NoError(t, err)
+				require.Len(t, results, 3)
+				for i, r := range results {
+					assert.Equal(t, []string{"forward", "backward", "full"}[i], r.Pass)
+					assert.Equal(t, "cuda", r.Device)
+					assert.Positive(t, r.P50)
+					assert.Positive(t, r.Kernels)
+					assert.Positive(t, r.Floor)
+				}
+				assert.Equal(t, results[0].Launches+results[1].Launches, results[2].Launches)
+				assert.Empty(t, results[0].Errors)
+				require.NotEmpty(t, results[2].Errors)
+				bound := 2e-5
+				if dtype != tensor.Float32 {
+					bound = 4e-3 // the rounding of 16-bit results
+				}
+				for tensor, e := range results[2].Errors {
+					assert.LessOrEqual(t, e, bound, "%v %v %s: %s", preset, dtype, name, tensor)
+				}
+			}
+		}
 	}
 }

@@ -3,6 +3,8 @@ package bench
 import (
 	"gorgonia.org/gorgonia"
 
+	"github.com/mhc-go/mhc/cuda"
+	"github.com/mhc-go/mhc/internal/device"
 	"github.com/mhc-go/mhc/op"
 )
 
@@ -11,17 +13,21 @@ import (
 type operator struct {
 	name       string
 	mhc, peers func(b *builder) error
+	// linear says that the backward does not read the inputs.
+	linear bool
+	// device is the operator on device memory; nil where it is not measured.
+	device func(r *resident) (fwd, bwd []cuda.Operator)
 }
 
 var operators = []operator{
-	{"coeffs", coeffs, peerCoeffs},
-	{"matmulrms", matMulRMS, peerMatMulRMS},
-	{"sinkhorn", sinkhorn, peerSinkhorn},
-	{"pre", pre, peerPre},
-	{"postres", postRes, peerPostRes},
-	{"streams", streams, peerStreams},
-	{"head", head, peerHead},
-	{"layer", layer, peerLayer},
+	{name: "coeffs", mhc: coeffs, peers: peerCoeffs, device: deviceCoeffs},
+	{name: "matmulrms", mhc: matMulRMS, peers: peerMatMulRMS, device: deviceMatMulRMS},
+	{name: "sinkhorn", mhc: sinkhorn, peers: peerSinkhorn, device: deviceSinkhorn},
+	{name: "pre", mhc: pre, peers: peerPre, device: devicePre},
+	{name: "postres", mhc: postRes, peers: peerPostRes, device: devicePostRes},
+	{name: "streams", mhc: streams, peers: peerStreams, device: deviceStreams, linear: true},
+	{name: "head", mhc: head, peers: peerHead, device: deviceHead},
+	{name: "layer", mhc: layer, peers: peerLayer},
 }
 
 // Names are those of the operators that can be measured.
@@ -29,6 +35,20 @@ func Names() []string {
 	names := make([]string, len(operators))
 	for i, o := range operators {
 		names[i] = o.name
+	}
+	return names
+}
+
+// NamesOn are those that can be measured on a device.
+func NamesOn(d *device.Device) []string {
+	if d.Engine == nil {
+		return Names()
+	}
+	var names []string
+	for _, o := range operators {
+		if o.device != nil {
+			names = append(names, o.name)
+		}
 	}
 	return names
 }

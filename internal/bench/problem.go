@@ -92,6 +92,10 @@ func (b *builder) loss() (*gorgonia.Node, error) {
 	return gorgonia.ApplyOp(u, append(append(gorgonia.Nodes{}, b.outputs...), ups...)...)
 }
 
+// period is where the numbers of a large tensor begin again: an odd count, so
+// that no two tokens are equal.
+const period = 1<<22 - 1
+
 // random is a tensor of scale times standard normal numbers, drawn by name.
 func random(name string, seed uint64, dt tensor.Dtype, scale float64, shape tensor.Shape) *tensor.Dense {
 	for _, c := range []byte(name) {
@@ -99,8 +103,11 @@ func random(name string, seed uint64, dt tensor.Dtype, scale float64, shape tens
 	}
 	rng := rand.New(rand.NewPCG(seed, uint64(len(name))))
 	v := make([]float64, shape.TotalSize())
-	for i := range v {
+	for i := range min(len(v), period) {
 		v[i] = scale * rng.NormFloat64()
+	}
+	for i := period; i < len(v); i++ {
+		v[i] = v[i-period]
 	}
 	var data any = v
 	switch dt {

@@ -136,7 +136,8 @@ func (f *file) kind() (verify func(*run) error, stored tensor.Dtype, err error) 
 // bounds are the errors that must not be exceeded.
 type bounds struct{ coefficients, x, phi, parameters float64 }
 
-// bounds are those of the device and dtype, before 16-bit tensors are rounded.
+// bounds are those of the device and dtype, before 16-bit tensors are rounded; but
+// a GPU's of x includes the rounding.
 func (r *run) bounds() bounds {
 	switch {
 	case r.dtype == tensor.Float64:
@@ -144,16 +145,24 @@ func (r *run) bounds() bounds {
 	case r.device.Engine == nil:
 		return bounds{2e-6, 1e-5, 1e-5, 1e-5}
 	case r.dtype == op.BFloat16 || r.dtype == op.Float16:
-		return bounds{1e-5, 1e-5, 1e-4, 1e-4}
+		return bounds{1e-5, 4e-3, 1e-4, 1e-4}
 	}
 	return bounds{1e-5, 2e-5, 2e-5, 2e-5}
 }
 
-// exception is a tensor of a file whose bound float32 cannot reach.
-type exception struct{ file, tensor string }
+// exception is a tensor of a file in float32 whose bound cannot be reached.
+type exception struct {
+	file, tensor string
+	gpu          bool
+}
 
 var exceptions = map[exception]float64{
 	// A sum whose terms' sizes add up to 578 times the result: the rounding of
 	// mix and h_post, 2^-24 each, shows as 578 * 2^-24 and more.
-	{"coeffs_f32_tiny_x.safetensors", "grad_alpha_post"}: 4e-5,
+	{"coeffs_f32_tiny_x.safetensors", "grad_alpha_post", false}: 4e-5,
+	{"coeffs_f32_tiny_x.safetensors", "grad_alpha_post", true}:  4e-5,
+	// All but one term of the sum vanish, and that is of a logit near 1 where the
+	// others are near 40: the rounding of mix, 4e-7 of its norm, is 40 times that of
+	// this number.
+	{"coeffs_f32_large_logits.safetensors", "grad_alpha_pre", true}: 6e-5,
 }
