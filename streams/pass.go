@@ -106,14 +106,18 @@ func (p *pass[S, A]) piece(src, dst, other int) int {
 // pieceTokens is the number of tokens that make a piece of work, from the cost
 // of a token in bytes of memory traffic.
 func pieceTokens(tokens, bytes int) int {
-	return max(1, grainBytes/bytes, (tokens+maxPieces-1)/maxPieces)
+	return max(1, grainBytes/bytes, ceilDiv(tokens, maxPieces))
 }
 
-// tileWidth is the number of channels of a tile of so many rows.
+// tileWidth is the number of channels of a tile of so many rows. The tiles of a
+// row are about as wide as each other.
 func tileWidth[S dtype.Storage](rows, channels int) int {
-	width := tileBytes / (rows * int(unsafe.Sizeof(*new(S))))
-	return min(channels, max(tileAlign, width/tileAlign*tileAlign))
+	widest := max(tileAlign, tileBytes/(rows*int(unsafe.Sizeof(*new(S))))/tileAlign*tileAlign)
+	tiles := ceilDiv(channels, widest)
+	return min(channels, ceilDiv(ceilDiv(channels, tiles), tileAlign)*tileAlign)
 }
+
+func ceilDiv(a, b int) int { return (a + b - 1) / b }
 
 func rows[S dtype.Storage](operands []operand[S]) int {
 	n := 0

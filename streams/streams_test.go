@@ -306,3 +306,17 @@ func TestAllocationsDoNotGrowWithTheTokens(t *testing.T) {
 	}
 	assert.Equal(t, allocations(2), allocations(200))
 }
+
+func TestTileWidth(t *testing.T) {
+	assert.Equal(t, 33, tileWidth[float32](5, 33))
+	assert.Equal(t, 384, tileWidth[float32](14, 2560))  // 7 tiles, the last 256 wide
+	assert.Equal(t, 640, tileWidth[bf16](14, 2560))     // 4 equal ones, where 832 would leave one of 64
+	assert.Equal(t, 64, tileWidth[float64](1000, 2560)) // never narrower
+	for rows := 1; rows < 60; rows++ {
+		for channels := 1; channels < 3000; channels += 37 {
+			width := tileWidth[float32](rows, channels)
+			assert.True(t, width == channels || width%tileAlign == 0, "%d rows of %d: %d", rows, channels, width)
+			assert.True(t, width <= tileAlign || 4*rows*width <= tileBytes, "%d rows of %d: %d", rows, channels, width)
+		}
+	}
+}
