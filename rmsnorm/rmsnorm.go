@@ -12,11 +12,17 @@
 //	mix, dmix   [Tokens, M]   mix[t*M+j]
 //	r           [Tokens]      r[t]
 //
+// x is read once in either direction, in tiles that stay in the cache, by vector
+// kernels where the processor has AVX2 or AVX-512. Beside the results, Backward
+// takes memory for a copy of phi, two of dmix at most, and sums of dphi that come to
+// no more than a quarter of x or one dphi; Forward for a copy of phi.
+//
 // Results are the same bits whatever GOMAXPROCS is, and what a token gets does
 // not depend on the other tokens. Float32 sums are taken over blocks of 512
-// channels and then over the blocks, which keeps their error near that of one
-// rounding at any K; sums of squares neither overflow nor underflow. A NaN in a
-// token makes the token's mix NaN, and no other's.
+// channels and then over the blocks: at K = 32768 the error of mix, norm over norm,
+// is some 2e-7 (5e-7 without vector kernels), and that of dx and dphi 1e-7. Sums of
+// squares neither overflow nor underflow. A NaN in a token makes the token's mix
+// NaN, and no other's.
 package rmsnorm
 
 import "github.com/mhc-go/mhc/dtype"
