@@ -10,7 +10,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"github.com/mhc-go/mhc"
-	"github.com/mhc-go/mhc/dtype"
+	"github.com/mhc-go/mhc/graph"
 	"github.com/mhc-go/mhc/internal/machine"
 	"github.com/mhc-go/mhc/op"
 )
@@ -101,46 +101,20 @@ func (c coeffsCase) run(t require.TestingT, kind machine.Kind) coeffsResult {
 
 // node is an input of numbers, rounded to a dtype.
 func node(g *gorgonia.ExprGraph, name string, dt tensor.Dtype, v []float64, shape ...int) *gorgonia.Node {
-	var data any
-	switch dt {
-	case tensor.Float64:
-		data = narrow[float64](v)
-	case tensor.Float32:
-		data = narrow[float32](v)
-	case op.BFloat16:
-		data = narrow[dtype.BFloat16](v)
-	case op.Float16:
-		data = narrow[dtype.Float16](v)
-	}
-	value := tensor.New(tensor.WithShape(shape...), tensor.WithBacking(data))
+	value := must(graph.Convert(tensor.New(tensor.WithShape(shape...), tensor.WithBacking(v)), dt))
 	return gorgonia.NewTensor(g, dt, len(shape), gorgonia.WithName(name), gorgonia.WithShape(shape...), gorgonia.WithValue(value))
 }
 
-func narrow[S dtype.Storage](v []float64) []S {
-	s := make([]S, len(v))
-	dtype.Narrow(s, v)
-	return s
-}
-
-// wide is a copy of a value's numbers.
+// wide is a copy of a tensor's numbers.
 func wide(v gorgonia.Value) []float64 {
-	switch d := v.Data().(type) {
-	case []float32:
-		return widen(d)
-	case []float64:
-		return widen(d)
-	case []dtype.BFloat16:
-		return widen(d)
-	case []dtype.Float16:
-		return widen(d)
-	}
-	return nil
+	return must(graph.Convert(v.(*tensor.Dense), tensor.Float64)).Float64s()
 }
 
-func widen[S dtype.Storage](s []S) []float64 {
-	v := make([]float64, len(s))
-	dtype.Widen(v, s)
-	return v
+func must(t *tensor.Dense, err error) *tensor.Dense {
+	if err != nil {
+		panic(err)
+	}
+	return t
 }
 
 // sameBits fails unless two results are equal to the last bit, NaN included.

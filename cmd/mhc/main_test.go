@@ -109,8 +109,10 @@ func TestVerifyFindsFaults(t *testing.T) {
 	assert.Equal(t, 2, status)
 	assert.Contains(t, out, "FAIL")
 	assert.Contains(t, stderr, "3 of 4 files cannot be verified")
-	for _, name := range []string{"cut", "empty", "foreign"} {
-		assert.Contains(t, stderr, filepath.Join(dir, name+".safetensors")+": not a safetensors file: ")
+	for name, want := range map[string]string{
+		"cut": "truncated in tensor upstream", "empty": "no safetensors file: 0 bytes", "foreign": "no safetensors file: a header of",
+	} {
+		assert.Contains(t, stderr, filepath.Join(dir, name+".safetensors")+": "+want)
 	}
 
 	header := []byte(`{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`)

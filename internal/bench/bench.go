@@ -25,7 +25,6 @@ package bench
 
 import (
 	"fmt"
-	"math"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -38,7 +37,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"github.com/mhc-go/mhc/cuda"
-	"github.com/mhc-go/mhc/dtype"
+	"github.com/mhc-go/mhc/graph"
 	"github.com/mhc-go/mhc/internal/device"
 	"github.com/mhc-go/mhc/internal/machine"
 	"github.com/mhc-go/mhc/internal/parallel"
@@ -338,7 +337,14 @@ func differ(builds []func(*builder) error, p Problem, opts Options) (worst float
 		}
 	}
 	for i, v := range values[0] {
-		a, b := wide(v.Data()), wide(values[1][i].Data())
+		a, err := wide(v)
+		if err != nil {
+			return 0, err
+		}
+		b, err := wide(values[1][i])
+		if err != nil {
+			return 0, err
+		}
 		if len(a) != len(b) {
 			return 0, fmt.Errorf("result %d has %d numbers by mhc and %d by gorgonia", i, len(a), len(b))
 		}
@@ -371,25 +377,13 @@ func relative(got, want []float64) float64 {
 	return 0
 }
 
-// wide is a copy of numbers in float64.
-func wide(data any) []float64 {
-	switch d := data.(type) {
-	case []float32:
-		return widened(d)
-	case []float64:
-		return widened(d)
-	case []dtype.BFloat16:
-		return widened(d)
-	case []dtype.Float16:
-		return widened(d)
+// wide is a copy of a tensor's numbers in float64.
+func wide(v gorgonia.Value) ([]float64, error) {
+	t, err := graph.Convert(v.(*tensor.Dense), tensor.Float64)
+	if err != nil {
+		return nil, err
 	}
-	return []float64{math.NaN()}
-}
-
-func widened[S dtype.Storage](s []S) []float64 {
-	v := make([]float64, len(s))
-	dtype.Widen(v, s)
-	return v
+	return t.Float64s(), nil
 }
 
 // allocated is the number of bytes that f allocates, with the collector off.

@@ -106,6 +106,11 @@ func TestRefusals(t *testing.T) {
 			p.Config.Streams = 0
 			return bench.Measure("pre", p, quick(t, false))
 		},
+		"dtype is int, want float32": func() ([]bench.Result, error) {
+			p := good
+			p.Dtype = tensor.Int
+			return bench.Measure("pre", p, quick(t, false))
+		},
 		"0 rounds": func() ([]bench.Result, error) {
 			o := quick(t, false)
 			o.Rounds = 0

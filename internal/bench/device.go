@@ -12,6 +12,7 @@ import (
 
 	"github.com/mhc-go/mhc/cuda"
 	"github.com/mhc-go/mhc/cuda/plan"
+	"github.com/mhc-go/mhc/graph"
 	"github.com/mhc-go/mhc/op"
 )
 
@@ -325,8 +326,10 @@ func (r *resident) errors(o operator) (map[string]float64, error) {
 		}
 		// The same inputs: those of float64 have not been rounded.
 		for _, n := range r.graph.Inputs() {
-			t := n.Value().(*tensor.Dense)
-			same := tensor.New(tensor.WithShape(t.Shape().Clone()...), tensor.WithBacking(wide(t.Data())))
+			same, err := graph.Convert(n.Value().(*tensor.Dense), tensor.Float64)
+			if err != nil {
+				return nil, err
+			}
 			if err := gorgonia.Let(b.graph.ByName(n.Name())[0], same); err != nil {
 				return nil, err
 			}
@@ -351,7 +354,11 @@ func (r *resident) errors(o operator) (map[string]float64, error) {
 		if err := r.stream.Read(hostBytes(got.Data()), r.at(name)); err != nil {
 			return nil, err
 		}
-		errors[name] = relative(wide(got.Data()), wide(want[i].Data()))
+		numbers, err := wide(got)
+		if err != nil {
+			return nil, err
+		}
+		errors[name] = relative(numbers, want[i].(*tensor.Dense).Float64s())
 	}
 	return errors, nil
 }

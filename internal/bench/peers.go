@@ -103,11 +103,7 @@ func (c *chain) logits(mix, bias, alpha *gorgonia.Node, columns []int) *gorgonia
 	for j, a := range columns {
 		pick[j*alphas+a] = 1
 	}
-	var data any = pick
-	if c.arithmetic() == tensor.Float32 {
-		data = narrowed[float32](pick)
-	}
-	of := c.constant("alpha_of_column", tensor.New(tensor.WithShape(m, alphas), tensor.WithBacking(data)))
+	of := c.constant("alpha_of_column", inDtype(c.arithmetic(), pick, tensor.Shape{m, alphas}))
 	scale := c.reshape(c.two(gorgonia.Mul, of, alpha), 1, m)
 	return c.over(gorgonia.BroadcastAdd, c.over(gorgonia.BroadcastHadamardProd, mix, scale, 0), c.reshape(bias, 1, m), 0)
 }

@@ -3,12 +3,13 @@ package bench
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 
 	"github.com/mhc-go/mhc"
-	"github.com/mhc-go/mhc/dtype"
+	"github.com/mhc-go/mhc/graph"
 	"github.com/mhc-go/mhc/op"
 )
 
@@ -24,6 +25,9 @@ type Problem struct {
 func (p Problem) check() error {
 	if err := p.Config.Validate(); err != nil {
 		return err
+	}
+	if !slices.Contains([]tensor.Dtype{tensor.Float32, tensor.Float64, op.BFloat16, op.Float16}, p.Dtype) {
+		return fmt.Errorf("dtype is %v, want float32, float64, BFloat16 or Float16", p.Dtype)
 	}
 	if p.Channels < 1 || p.Tokens < 1 {
 		return fmt.Errorf("channels C is %d and tokens N %d, want 1 or more", p.Channels, p.Tokens)
@@ -109,22 +113,17 @@ func random(name string, seed uint64, dt tensor.Dtype, scale float64, shape tens
 	for i := period; i < len(v); i++ {
 		v[i] = v[i-period]
 	}
-	var data any = v
-	switch dt {
-	case tensor.Float32:
-		data = narrowed[float32](v)
-	case op.BFloat16:
-		data = narrowed[dtype.BFloat16](v)
-	case op.Float16:
-		data = narrowed[dtype.Float16](v)
-	}
-	return tensor.New(tensor.WithShape(shape.Clone()...), tensor.WithBacking(data))
+	return inDtype(dt, v, shape)
 }
 
-func narrowed[S dtype.Storage](v []float64) []S {
-	s := make([]S, len(v))
-	dtype.Narrow(s, v)
-	return s
+// inDtype is a tensor of numbers, rounded to a dtype that Problem.check has let
+// through.
+func inDtype(dt tensor.Dtype, v []float64, shape tensor.Shape) *tensor.Dense {
+	t, err := graph.Convert(tensor.New(tensor.WithShape(shape.Clone()...), tensor.WithBacking(v)), dt)
+	if err != nil {
+		panic(err)
+	}
+	return t
 }
 
 // bytes are the sizes of nodes' tensors, together.

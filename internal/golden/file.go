@@ -1,75 +1,28 @@
 package golden
 
 import (
-	"encoding/binary"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 
-	"github.com/nlpodyssey/safetensors"
 	"gorgonia.org/tensor"
 
-	"github.com/mhc-go/mhc/dtype"
+	"github.com/mhc-go/mhc/graph"
 )
 
 // file is a file of reference values in memory.
 type file struct {
 	name    string // without the folder
 	meta    map[string]string
-	tensors map[string]*tensor.Dense
+	tensors graph.State
 }
 
 func read(path string) (*file, error) {
-	data, err := os.ReadFile(path)
+	tensors, meta, err := graph.ReadState(path, nil)
 	if err != nil {
 		return nil, err
 	}
-	_, header, err := safetensors.ReadMetadata(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: not a safetensors file: %w", path, err)
-	}
-	st, err := safetensors.Deserialize(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	f := &file{name: filepath.Base(path), meta: header.Metadata(), tensors: map[string]*tensor.Dense{}}
-	for _, t := range st.Tensors() {
-		if f.tensors[t.Name], err = decode(t.TensorView); err != nil {
-			return nil, fmt.Errorf("%s: tensor %s: %w", path, t.Name, err)
-		}
-	}
-	return f, nil
-}
-
-func decode(v safetensors.TensorView) (*tensor.Dense, error) {
-	shape, n := make([]int, len(v.Shape())), 1
-	for i, d := range v.Shape() {
-		shape[i] = int(d)
-		n *= int(d)
-	}
-	var data any
-	switch v.DType() {
-	case safetensors.F64:
-		data = make([]float64, n)
-	case safetensors.F32:
-		data = make([]float32, n)
-	case safetensors.BF16:
-		data = make([]dtype.BFloat16, n)
-	case safetensors.F16:
-		data = make([]dtype.Float16, n)
-	case safetensors.I64:
-		data = make([]int64, n)
-	default:
-		return nil, fmt.Errorf("dtype %v, want F64, F32, BF16, F16 or I64", v.DType())
-	}
-	if n == 0 {
-		return nil, fmt.Errorf("shape %v has no elements", shape)
-	}
-	if _, err := binary.Decode(v.Data(), binary.LittleEndian, data); err != nil {
-		return nil, err
-	}
-	return tensor.New(tensor.WithShape(shape...), tensor.WithBacking(data)), nil
+	return &file{name: filepath.Base(path), meta: meta, tensors: tensors}, nil
 }
 
 // has says whether the file holds a tensor.
@@ -89,7 +42,7 @@ func (f *file) wide(name string) ([]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	return widen(t.Data())
+	return numbers(name, t)
 }
 
 // float is a setting of the file.
@@ -110,27 +63,15 @@ func (f *file) int(name string) (int, error) {
 	return v, nil
 }
 
-// widen converts numbers of any float type to float64.
-func widen(data any) ([]float64, error) {
-	switch d := data.(type) {
-	case float32:
-		return []float64{float64(d)}, nil
-	case float64:
-		return []float64{d}, nil
-	case []float32:
-		return widened(d), nil
-	case []float64:
-		return widened(d), nil
-	case []dtype.BFloat16:
-		return widened(d), nil
-	case []dtype.Float16:
-		return widened(d), nil
+// numbers is a copy of a tensor's numbers in float64.
+func numbers(name string, v any) ([]float64, error) {
+	t, ok := v.(*tensor.Dense)
+	if !ok {
+		return nil, fmt.Errorf("%s is a %T, want a tensor", name, v)
 	}
-	return nil, fmt.Errorf("%T, want floats", data)
-}
-
-func widened[S dtype.Storage](src []S) []float64 {
-	dst := make([]float64, len(src))
-	dtype.Widen(dst, src)
-	return dst
+	wide, err := graph.Convert(t, tensor.Float64)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return wide.Float64s(), nil
 }

@@ -8,11 +8,11 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/nlpodyssey/safetensors"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"gorgonia.org/tensor"
 
+	"github.com/mhc-go/mhc/graph"
 	"github.com/mhc-go/mhc/internal/device"
 	"github.com/mhc-go/mhc/internal/machine"
 	"github.com/mhc-go/mhc/op"
@@ -29,25 +29,14 @@ func options(t *testing.T) Options {
 // edited writes a copy of a file with other metadata and without some tensors,
 // and returns its path.
 func edited(t *testing.T, name string, meta map[string]string, without ...string) string {
-	data, err := os.ReadFile(filepath.Join(dir, name))
+	tensors, all, err := graph.ReadState(filepath.Join(dir, name), nil)
 	require.NoError(t, err)
-	_, header, err := safetensors.ReadMetadata(data)
-	require.NoError(t, err)
-	st, err := safetensors.Deserialize(data)
-	require.NoError(t, err)
-	tensors := map[string]safetensors.TensorView{}
-	for _, v := range st.Tensors() {
-		tensors[v.Name] = v.TensorView
-	}
 	for _, w := range without {
 		delete(tensors, w)
 	}
-	all := maps.Clone(header.Metadata())
 	maps.Copy(all, meta)
-	data, err = safetensors.Serialize(tensors, all)
-	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), name)
-	require.NoError(t, os.WriteFile(path, data, 0o600))
+	require.NoError(t, graph.WriteState(path, tensors, all))
 	return path
 }
 
@@ -112,11 +101,22 @@ func TestErrorOfATensor(t *testing.T) {
 // Rounding allows what rounding the reference costs, and the bound once more.
 func TestRounding(t *testing.T) {
 	third := []float64{1. / 3}
-	assert.Zero(t, rounding(tensor.Float32, third, 1e-5))
-	assert.InDelta(t, 1e-5+1./512, rounding(op.BFloat16, third, 1e-5), 1e-12) // 0.333984375
-	assert.InDelta(t, 1e-5+1./4096, rounding(op.Float16, third, 1e-5), 1e-12) // 0.333251953125
-	assert.Zero(t, rounding(op.Float16, []float64{0.25, 8}, 1e-5), "exact in 16 bits")
-	assert.Zero(t, rounding(op.BFloat16, third, 4e-3), "the bound has it in it")
+	for _, c := range []struct {
+		stored tensor.Dtype
+		want   []float64
+		bound  float64
+		extra  float64
+	}{
+		{tensor.Float32, third, 1e-5, 0},
+		{op.BFloat16, third, 1e-5, 1e-5 + 1./512}, // 0.333984375
+		{op.Float16, third, 1e-5, 1e-5 + 1./4096}, // 0.333251953125
+		{op.Float16, []float64{0.25, 8}, 1e-5, 0}, // exact in 16 bits
+		{op.BFloat16, third, 4e-3, 0},             // the bound has it in it
+	} {
+		got, err := rounding(c.stored, c.want, c.bound)
+		require.NoError(t, err)
+		assert.InDelta(t, c.extra, got, 1e-12)
+	}
 }
 
 func TestBounds(t *testing.T) {

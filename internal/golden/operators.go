@@ -61,11 +61,15 @@ func (r *run) newCoeffs() (*coeffsGraph, error) {
 		}
 		alpha = append(alpha, a...)
 	}
-	c.inputs = gorgonia.Nodes{x, phi, b, r.node(c.graph, "alpha", alpha, len(alpha))}
+	a, err := r.node(c.graph, "alpha", alpha, len(alpha))
+	if err != nil {
+		return nil, err
+	}
+	c.inputs = gorgonia.Nodes{x, phi, b, a}
 	if c.cfg, err = r.file.config(x.Shape()[x.Dims()-2]); err != nil {
 		return nil, err
 	}
-	c.coeffs, err = op.Coeffs(x, phi, b, c.inputs[3], c.cfg)
+	c.coeffs, err = op.Coeffs(x, phi, b, a, c.cfg)
 	return c, err
 }
 
@@ -141,7 +145,7 @@ func coefficients(r *run) error {
 			return err
 		}
 	}
-	alpha, err := widen(got.Gradients[3].Data())
+	alpha, err := numbers("grad_alpha", got.Gradients[3])
 	if err != nil {
 		return err
 	}

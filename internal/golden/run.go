@@ -8,7 +8,7 @@ import (
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 
-	"github.com/mhc-go/mhc/dtype"
+	"github.com/mhc-go/mhc/graph"
 	"github.com/mhc-go/mhc/internal/device"
 	"github.com/mhc-go/mhc/internal/machine"
 	"github.com/mhc-go/mhc/op"
@@ -40,25 +40,23 @@ func (r *run) storage(g *gorgonia.ExprGraph, name string) (*gorgonia.Node, error
 
 // input is an input node in the dtype of the arithmetic.
 func (r *run) input(g *gorgonia.ExprGraph, name string) (*gorgonia.Node, error) {
-	t, err := r.file.tensor(name)
+	v, err := r.file.wide(name)
 	if err != nil {
 		return nil, err
 	}
-	v, err := widen(t.Data())
-	if err != nil {
-		return nil, fmt.Errorf("tensor %s: %w", name, err)
-	}
-	return r.node(g, name, v, t.Shape()...), nil
+	return r.node(g, name, v, r.file.tensors[name].Shape()...)
 }
 
 // node is an input node of numbers, in the dtype of the arithmetic.
-func (r *run) node(g *gorgonia.ExprGraph, name string, v []float64, shape ...int) *gorgonia.Node {
-	if r.dtype == tensor.Float64 {
-		return input(g, name, tensor.New(tensor.WithShape(shape...), tensor.WithBacking(v)))
+func (r *run) node(g *gorgonia.ExprGraph, name string, v []float64, shape ...int) (*gorgonia.Node, error) {
+	t := tensor.New(tensor.WithShape(shape...), tensor.WithBacking(v))
+	if r.dtype != tensor.Float64 {
+		var err error
+		if t, err = graph.Convert(t, tensor.Float32); err != nil {
+			return nil, err
+		}
 	}
-	narrow := make([]float32, len(v))
-	dtype.Narrow(narrow, v)
-	return input(g, name, tensor.New(tensor.WithShape(shape...), tensor.WithBacking(narrow)))
+	return input(g, name, t), nil
 }
 
 func input(g *gorgonia.ExprGraph, name string, t *tensor.Dense) *gorgonia.Node {
@@ -99,11 +97,15 @@ func (r *run) compare(name string, got gorgonia.Value, bound float64) error {
 	if err != nil {
 		return err
 	}
-	numbers, err := widen(got.Data())
+	v, err := numbers(name, got)
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return err
 	}
-	return r.compareNumbers(name, numbers, want, bound+rounding(got.Dtype(), want, bound))
+	allowed, err := rounding(got.Dtype(), want, bound)
+	if err != nil {
+		return err
+	}
+	return r.compareNumbers(name, v, want, bound+allowed)
 }
 
 // compareNumbers adds a row.
@@ -130,24 +132,22 @@ func (r *run) add(name string, err, bound float64) {
 // number y near its reference w, the rounded y is no further from y than the
 // rounded w is: |round(y) - w| <= |round(w) - w| + 2 |y - w|. A bound above that
 // error has it in it.
-func rounding(stored tensor.Dtype, want []float64, bound float64) float64 {
-	var own float64
-	switch stored {
-	case op.BFloat16:
-		own = relative(rounded[dtype.BFloat16](want), want, 0)
-	case op.Float16:
-		own = relative(rounded[dtype.Float16](want), want, 0)
+func rounding(stored tensor.Dtype, want []float64, bound float64) (float64, error) {
+	if stored != op.BFloat16 && stored != op.Float16 {
+		return 0, nil
 	}
-	if own <= bound {
-		return 0
+	t, err := graph.Convert(tensor.New(tensor.WithBacking(want)), stored)
+	if err != nil {
+		return 0, err
 	}
-	return own + bound
-}
-
-func rounded[S dtype.Storage](v []float64) []float64 {
-	s := make([]S, len(v))
-	dtype.Narrow(s, v)
-	return widened(s)
+	rounded, err := numbers("the rounded reference", t)
+	if err != nil {
+		return 0, err
+	}
+	if own := relative(rounded, want, 0); own > bound {
+		return own + bound, nil
+	}
+	return 0, nil
 }
 
 // relative is the norm of got - want over that of want, or over floor if that is

@@ -245,7 +245,7 @@ func (r *run) oneHot(g *gorgonia.ExprGraph, name string, vocab int) (*gorgonia.N
 		}
 		hot[i*vocab+int(id)] = 1
 	}
-	return r.node(g, name, hot, len(ids), vocab), nil
+	return r.node(g, name, hot, len(ids), vocab)
 }
 
 // parameter adds a parameter of the file to the model.
@@ -257,9 +257,9 @@ func (r *run) parameter(m *model, name string, shape ...int) (*gorgonia.Node, er
 	if got := r.file.tensors["param."+name].Shape(); !got.Eq(tensor.Shape(shape)) {
 		return nil, fmt.Errorf("tensor param.%s has shape %v, want %v", name, got, tensor.Shape(shape))
 	}
-	n := r.node(m.graph, name, v, shape...)
+	n, err := r.node(m.graph, name, v, shape...)
 	m.params = append(m.params, n)
-	return n, nil
+	return n, err
 }
 
 // fill gives a layer's parameters the values of the file.
@@ -291,22 +291,22 @@ func (r *run) initial(name string) (all []float64, err error) {
 // compareParameters compares a tensor a parameter with the file's of that prefix.
 func (r *run) compareParameters(prefix string, params gorgonia.Nodes, got []gorgonia.Value, bound float64) error {
 	for i, p := range params {
-		numbers, err := widen(got[i].Data())
+		all, err := numbers(prefix+p.Name(), got[i])
 		if err != nil {
-			return fmt.Errorf("%s: %w", p.Name(), err)
+			return err
 		}
 		for _, part := range parts(p.Name()) {
 			want, err := r.file.wide(prefix + part)
 			if err != nil {
 				return err
 			}
-			if len(numbers) < len(want) {
-				return fmt.Errorf("%s has %d numbers fewer than the reference", part, len(want)-len(numbers))
+			if len(all) < len(want) {
+				return fmt.Errorf("%s has %d numbers fewer than the reference", part, len(want)-len(all))
 			}
-			if err := r.compareNumbers(prefix+part, numbers[:len(want)], want, bound); err != nil {
+			if err := r.compareNumbers(prefix+part, all[:len(want)], want, bound); err != nil {
 				return err
 			}
-			numbers = numbers[len(want):]
+			all = all[len(want):]
 		}
 	}
 	return nil
