@@ -13,9 +13,9 @@
 //	r           [Tokens]      r[t]
 //
 // x is read once in either direction, in tiles that stay in the cache, by vector
-// kernels where the processor has AVX2 or AVX-512. Beside the results, Backward
-// takes memory for a copy of phi, two of dmix at most, and sums of dphi that come to
-// no more than a quarter of x or one dphi; Forward for a copy of phi.
+// kernels where the processor has AVX2 or AVX-512. Beside its arguments, Forward
+// takes memory for a copy of phi, and Backward for one, two of dmix and partial sums
+// of dphi: less than x takes, unless K or N is tiny.
 //
 // Results are the same bits whatever GOMAXPROCS is, and what a token gets does
 // not depend on the other tokens. Float32 sums are taken over blocks of 512

@@ -48,7 +48,7 @@ type fenced[S dtype.Storage] struct {
 const fence = 67
 
 // fence puts values between fences of NaN.
-func fenced0[S dtype.Storage](values []float64, shift int) fenced[S] {
+func newFenced[S dtype.Storage](values []float64, shift int) fenced[S] {
 	all := make([]S, len(values)+2*fence)
 	nan := slices.Repeat([]float64{math.NaN()}, fence)
 	dtype.Narrow(all, slices.Concat(nan, values, nan))
@@ -86,13 +86,13 @@ func newCall[S, P dtype.Storage, A dtype.Float](d Dims, eps float64, seed uint64
 	rng := rand.New(rand.NewPCG(seed, 1))
 	c := &call[S, P, A]{
 		d: d, eps: eps,
-		x:    fenced0[S](normal(rng, d.Tokens*d.K, 1), 1),
-		phi:  fenced0[P](normal(rng, d.K*d.M, 0.1), 0),
-		dmix: fenced0[A](normal(rng, d.Tokens*d.M, 1), 3),
-		mix:  fenced0[A](nans(d.Tokens*d.M), 1),
-		r:    fenced0[A](nans(d.Tokens), 2),
-		dx:   fenced0[S](nans(d.Tokens*d.K), 3),
-		dphi: fenced0[P](nans(d.K*d.M), 1),
+		x:    newFenced[S](normal(rng, d.Tokens*d.K, 1), 1),
+		phi:  newFenced[P](normal(rng, d.K*d.M, 0.1), 0),
+		dmix: newFenced[A](normal(rng, d.Tokens*d.M, 1), 3),
+		mix:  newFenced[A](nans(d.Tokens*d.M), 1),
+		r:    newFenced[A](nans(d.Tokens), 2),
+		dx:   newFenced[S](nans(d.Tokens*d.K), 3),
+		dphi: newFenced[P](nans(d.K*d.M), 1),
 	}
 	c.wMix, c.wR = referenceForward(c.x.s, c.phi.s, d, eps)
 	c.wDx, c.wDphi = referenceBackward(c.x.s, c.phi.s, c.wMix, c.wR, widened(c.dmix.s), d)
