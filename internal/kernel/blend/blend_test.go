@@ -14,8 +14,8 @@ import (
 )
 
 var (
-	rowCounts = []int{1, 2, 3, 4, 5, 7, 8, 9, 17}
-	lengths   = []int{0, 1, 3, 4, 5, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 133, 200}
+	rowCounts = []int{1, 2, 3, 4, 5, 6, 7, 12}
+	lengths   = []int{0, 1, 3, 8, 15, 16, 17, 31, 33, 64, 65, 133, 200}
 )
 
 func narrow[S dtype.Storage](v float64) S {
