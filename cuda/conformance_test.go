@@ -39,7 +39,7 @@ func conform(t *testing.T, dev device) {
 	t.Run("Sinkhorn", func(t *testing.T) { conformSinkhorn(t, dev, w) })
 	t.Run("Cast", func(t *testing.T) { conformCast(t, dev) })
 	for _, kind := range slices.Sorted(maps.Keys(w)) {
-		t.Logf("%-40s largest error %.1e", kind, w[kind])
+		t.Logf("%-58s largest error %.1e", kind, w[kind])
 	}
 }
 
@@ -68,7 +68,7 @@ const headPreEps = 1e-3
 func stored(typ plan.Type) float64 {
 	switch typ {
 	case plan.BFloat16:
-		return 3e-3
+		return 4e-3 // half of the last place of numbers just above a power of two
 	case plan.Float16:
 		return 5e-4
 	}
@@ -151,7 +151,7 @@ func conformCoeffs(t *testing.T, dev device, w worst) {
 	for _, c := range pairwise(levels, func(c []int) bool {
 		k := streamCounts[c[0]] * channelCounts[c[1]]
 		n := streamCounts[c[0]]
-		return k*tokenCounts[c[2]] <= 34e6 && k*tokenCounts[c[2]]*n*(n+2) <= dev.budget()
+		return k*tokenCounts[c[2]] <= 34e6 && k*max(tokenCounts[c[2]], 1)*n*(n+2) <= dev.budget()
 	}) {
 		n, channels, tokens, x := streamCounts[c[0]], channelCounts[c[1]], tokenCounts[c[2]], storage[c[4]]
 		phiType := []plan.Type{x, plan.Float32}[c[5]]
@@ -224,7 +224,7 @@ func (c coeffsCase) run(t *testing.T, l *lab, w worst) {
 		name := []string{"h_pre", "h_post", "h_res", "mix", "r"}[i]
 		width := []int{n, n, n * n, m, 1}[i]
 		assert.True(t, bytes.Equal(got[i].data, again[i].data), "%s differs between two runs", name)
-		w.note(t, "Coeffs "+c.x.String(), name, relative(got[i].rows(at, width), ref), coeffsBound)
+		w.compare(t, "Coeffs "+c.x.String(), name, got[i].rows(at, width), ref, coeffsBound)
 	}
 
 	// Backward, twice.
@@ -297,15 +297,15 @@ func (c coeffsCase) run(t *testing.T, l *lab, w worst) {
 		return
 	}
 	if c.dx && k > 1 { // x/|x| does not depend on a single x but for eps
-		w.note(t, kind+" dx", "dx", relative(dx.rows(at, k), ref.X), dxBound(c.x))
+		w.compare(t, kind+" dx", "dx", dx.rows(at, k), ref.X, dxBound(c.x))
 	}
 	if c.dphi == plan.Float32 {
-		w.note(t, kind+" dphi", "dphi", relative(phiRows(dphi, rows, k, m, fwd.PhiTransposed), sums.Phi), sumBound(c.x))
+		w.compare(t, kind+" dphi", "dphi", phiRows(dphi, rows, k, m, fwd.PhiTransposed), sums.Phi, sumBound(c.x))
 	} else {
-		w.note(t, kind+" dphi in 16 bits", "dphi", relative(phiRows(dphi, rows, k, m, fwd.PhiTransposed), sums.Phi), stored(c.dphi))
+		w.compare(t, kind+" dphi in 16 bits", "dphi", phiRows(dphi, rows, k, m, fwd.PhiTransposed), sums.Phi, stored(c.dphi))
 	}
-	w.note(t, kind+" db", "db", relative(db.wide(), sums.B), sumBound(c.x))
-	w.note(t, kind+" dalpha", "dalpha", relative(dalpha.wide(), sums.Alpha), sumBound(c.x))
+	w.compare(t, kind+" db", "db", db.wide(), sums.B, sumBound(c.x))
+	w.compare(t, kind+" dalpha", "dalpha", dalpha.wide(), sums.Alpha, sumBound(c.x))
 }
 
 func conformMatMulRMS(t *testing.T, dev device, w worst) {
@@ -313,7 +313,7 @@ func conformMatMulRMS(t *testing.T, dev device, w worst) {
 	widths := []int{1, 7, 33, 64, 1000, 16384}
 	levels := []int{len(tokenCounts), len(widths), len(columns), len(storage), 2, 2, 2, 2}
 	for _, c := range pairwise(levels, func(c []int) bool {
-		return tokenCounts[c[0]]*widths[c[1]] <= 34e6 && tokenCounts[c[0]]*widths[c[1]]*columns[c[2]] <= min(dev.budget(), 1e9)
+		return tokenCounts[c[0]]*widths[c[1]] <= 34e6 && max(tokenCounts[c[0]], 1)*widths[c[1]]*columns[c[2]] <= min(dev.budget(), 1e9)
 	}) {
 		tokens, k, m, x := tokenCounts[c[0]], widths[c[1]], columns[c[2]], storage[c[3]]
 		phiType := []plan.Type{x, plan.Float32}[c[4]]
@@ -334,8 +334,8 @@ func conformMatMulRMS(t *testing.T, dev device, w worst) {
 			mix, r := l.read(fwd.Mix, plan.Float32, tokens*m), l.read(fwd.R, plan.Float32, tokens)
 			wantMix, wantR := zeros(tokens*m), zeros(tokens)
 			require.NoError(t, rmsnorm.Forward(wantMix, wantR, xs.wide(), phi.wide(), d, eps))
-			w.note(t, "MatMulRMS "+x.String(), "mix", relative(mix.wide(), wantMix), coeffsBound)
-			w.note(t, "MatMulRMS "+x.String(), "r", relative(r.wide(), wantR), coeffsBound)
+			w.compare(t, "MatMulRMS "+x.String(), "mix", mix.wide(), wantMix, coeffsBound)
+			w.compare(t, "MatMulRMS "+x.String(), "r", r.wide(), wantR, coeffsBound)
 
 			bwd := plan.MatMulRMSBackward{
 				Tokens: fwd.Tokens, K: fwd.K, M: fwd.M, XType: x, PhiType: phiType, PhiTransposed: transposed, DPhiType: plan.Float32,
@@ -363,9 +363,9 @@ func conformMatMulRMS(t *testing.T, dev device, w worst) {
 				// x/|x| does not depend on a single x but for eps: no relative bound holds.
 				assert.False(t, math.IsNaN(norm(dx.wide())), "dx has a NaN")
 			} else if wantDX {
-				w.note(t, "MatMulRMSBackward "+x.String()+" dx", "dx", relative(dx.wide(), wantDx), dxBound(x))
+				w.compare(t, "MatMulRMSBackward "+x.String()+" dx", "dx", dx.wide(), wantDx, dxBound(x))
 			}
-			w.note(t, "MatMulRMSBackward "+x.String()+" dphi", "dphi", relative(dphi.wide(), wantDphi), sumBound(x))
+			w.compare(t, "MatMulRMSBackward "+x.String()+" dphi", "dphi", dphi.wide(), wantDphi, sumBound(x))
 		})
 	}
 }
@@ -400,9 +400,9 @@ func conformHead(t *testing.T, dev device, w worst) {
 			in := streams.HeadInputs[float64, float64, float64]{X: xs.wide(), Phi: phi.wide(), B: b.wide(), Alpha: alpha.wide()}
 			out, kept := zeros(tokens*channels), streams.HeadKept[float64]{Mix: zeros(tokens * n), R: zeros(tokens)}
 			require.NoError(t, streams.Head(out, kept, in, d, cfg))
-			w.note(t, "Head "+x.String()+" out", "out", relative(l.read(fwd.Out, x, tokens*channels).wide(), out), stored(x))
-			w.note(t, "Head "+x.String(), "mix", relative(l.read(fwd.Mix, plan.Float32, tokens*n).wide(), kept.Mix), coeffsBound)
-			w.note(t, "Head "+x.String(), "r", relative(l.read(fwd.R, plan.Float32, tokens).wide(), kept.R), coeffsBound)
+			w.compare(t, "Head "+x.String()+" out", "out", l.read(fwd.Out, x, tokens*channels).wide(), out, stored(x))
+			w.compare(t, "Head "+x.String(), "mix", l.read(fwd.Mix, plan.Float32, tokens*n).wide(), kept.Mix, coeffsBound)
+			w.compare(t, "Head "+x.String(), "r", l.read(fwd.R, plan.Float32, tokens).wide(), kept.R, coeffsBound)
 
 			bwd := plan.HeadBackward{
 				Tokens: fwd.Tokens, Streams: n, Channels: channels, XType: x, PhiType: phiType, PhiTransposed: fwd.PhiTransposed,
@@ -428,7 +428,7 @@ func conformHead(t *testing.T, dev device, w worst) {
 				if i == 0 {
 					bound = dxBound(x)
 				}
-				w.note(t, "HeadBackward "+x.String()+" "+name, name, relative(got[i].wide(), ref), bound)
+				w.compare(t, "HeadBackward "+x.String()+" "+name, name, got[i].wide(), ref, bound)
 			}
 		})
 	}
@@ -484,7 +484,7 @@ func (c applyCase) run(t *testing.T, l *lab, w worst) {
 		if typ == plan.Float32 && width <= n*n {
 			bound = sumBound(typ) // sums over the channels
 		}
-		w.note(t, kind+" "+typ.String(), kind, relative(l.read(p, typ, N*width).rows(at, width), want), bound)
+		w.compare(t, kind+" "+typ.String(), kind, l.read(p, typ, N*width).rows(at, width), want, bound)
 	}
 	out := func(i, width int, typ plan.Type) plan.Ptr {
 		if i >= 0 && !c.wanted[i] {
@@ -585,7 +585,7 @@ func conformSinkhorn(t *testing.T, dev device, w worst) {
 			want, dwant := zeros(batch*n*n), zeros(batch*n*n)
 			require.NoError(t, sinkhorn.Forward(want, a.wide(), n, cfg))
 			require.NoError(t, sinkhorn.Backward(dwant, a.wide(), g.wide(), n, cfg))
-			w.note(t, "Sinkhorn", "out", relative(l.read(fwd.Out, plan.Float32, batch*n*n).wide(), want), coeffsBound)
+			w.compare(t, "Sinkhorn", "out", l.read(fwd.Out, plan.Float32, batch*n*n).wide(), want, coeffsBound)
 			bwd := plan.SinkhornBackward{Batch: int64(batch), N: n, Sinkhorn: projection(cfg), A: fwd.A, G: l.in("g", g, shift), DA: l.out("da", plan.Float32, batch*n*n, shift)}
 			l.run(&bwd)
 			got := l.read(bwd.DA, plan.Float32, batch*n*n).wide()
@@ -593,7 +593,7 @@ func conformSinkhorn(t *testing.T, dev device, w worst) {
 				assert.LessOrEqual(t, norm(got), 1e-4*norm(g.wide()))
 				return
 			}
-			w.note(t, "SinkhornBackward", "da", relative(got, dwant), sumBound(plan.Float32))
+			w.compare(t, "SinkhornBackward", "da", got, dwant, sumBound(plan.Float32))
 		})
 	}
 	withLab(t, dev, "extreme_logits", func(t *testing.T, l *lab) {

@@ -29,7 +29,12 @@ type standIn struct {
 
 func (d *standIn) limits() plan.Limits { return plan.H200 }
 
-func (d *standIn) budget() int { return 4e6 }
+func (d *standIn) budget() int {
+	if testing.Short() {
+		return 2e5
+	}
+	return 4e6
+}
 
 func (d *standIn) alloc(bytes int64) (plan.Ptr, error) {
 	p := d.next
