@@ -58,7 +58,7 @@ const (
 	shapeNn  = "N*n"
 	shapeN   = "N"
 	shapeKn  = "n*C*n"
-	shape_n  = "n"
+	shapeB  = "n"
 	shape1   = "1"
 )
 

@@ -213,6 +213,18 @@ func TestTypesThatDoNotGoTogether(t *testing.T) {
 	assert.EqualError(t, HeadBackward(in, in, HeadKept[float64]{}, nil, d, cfg), "streams: phi of float64 streams is float32, want float64")
 }
 
+// Without tokens the other sizes may be any.
+func TestNoTokensOfHugeStreams(t *testing.T) {
+	for _, d := range []Dims{{0, 1, 1 << 61}, {0, 1 << 31, 1}, {0, 1, math.MaxInt}, {0, 3, math.MaxInt / 3}} {
+		a := arguments{Dims: d}
+		for _, name := range []string{"Pre", "PreBackward", "PostRes", "PostResBackward", "Expand", "ExpandBackward"} {
+			require.NoError(t, functions[name](&a), "%s of %v", name, d)
+		}
+		a.post = PostResGradients[float32, float32]{X: []float32{}, F: []float32{}, HPost: []float32{}, HRes: []float32{}}
+		require.NoError(t, functions["PostResBackward"](&a))
+	}
+}
+
 // Without tokens there is nothing to compute, but the head's parameters have
 // gradients, which are zero.
 func TestNoTokens(t *testing.T) {
@@ -257,8 +269,8 @@ func FuzzArguments(f *testing.F) {
 				x: size(shapeNnC), f: size(shapeNC), g: size(shapeNnC), up: size(shapeNC),
 				hpre: size(shapeNn), hpost: size(shapeNn), hres: size(shapeNnn),
 				post: PostResGradients[float32, float32]{size(shapeNnC), size(shapeNC), size(shapeNn), size(shapeNnn)},
-				in:   HeadInputs[float32, float32, float32]{size(shapeNnC), size(shapeKn), size(shape_n), size(shape1)},
-				grad: HeadInputs[float32, float32, float32]{size(shapeNnC), size(shapeKn), size(shape_n), size(shape1)},
+				in:   HeadInputs[float32, float32, float32]{size(shapeNnC), size(shapeKn), size(shapeB), size(shape1)},
+				grad: HeadInputs[float32, float32, float32]{size(shapeNnC), size(shapeKn), size(shapeB), size(shape1)},
 				kept: HeadKept[float32]{size(shapeNn), size(shapeN)},
 			}
 		}

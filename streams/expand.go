@@ -15,6 +15,9 @@ func Expand[S dtype.Storage](out, x []S, d Dims) error {
 	if err := d.checkLengths(arg("out", out, shapeNnC), arg("x", x, shapeNC)); err != nil {
 		return err
 	}
+	if d.Tokens == 0 {
+		return nil
+	}
 	n, channels := d.Streams, d.Channels
 	bytes := (n + 1) * channels * int(unsafe.Sizeof(*new(S)))
 	parallel.Blocks(d.Tokens, pieceTokens(d.Tokens, bytes), func(_, lo, hi int) {

@@ -52,7 +52,7 @@ func Head[S, P dtype.Storage, A dtype.Float](out []S, kept HeadKept[A], in HeadI
 func HeadBackward[S, P dtype.Storage, A dtype.Float](grad HeadInputs[S, P, A], in HeadInputs[S, P, A], kept HeadKept[A], g []S, d Dims, cfg mhc.HeadConfig) error {
 	args := []argument{
 		result("grad.X", grad.X, shapeNnC), result("grad.Phi", grad.Phi, shapeKn),
-		result("grad.B", grad.B, shape_n), result("grad.Alpha", grad.Alpha, shape1),
+		result("grad.B", grad.B, shapeB), result("grad.Alpha", grad.Alpha, shape1),
 	}
 	args = append(args, headOperands(kept, in)...)
 	if err := checkHead[S, P, A](d, cfg, append(args, arg("g", g, shapeNC))); err != nil {
@@ -171,7 +171,7 @@ func headDims(d Dims, cfg mhc.HeadConfig) rmsnorm.Dims {
 
 func headOperands[S, P dtype.Storage, A dtype.Float](kept HeadKept[A], in HeadInputs[S, P, A]) []argument {
 	return []argument{
-		arg("in.X", in.X, shapeNnC), arg("in.Phi", in.Phi, shapeKn), arg("in.B", in.B, shape_n), arg("in.Alpha", in.Alpha, shape1),
+		arg("in.X", in.X, shapeNnC), arg("in.Phi", in.Phi, shapeKn), arg("in.B", in.B, shapeB), arg("in.Alpha", in.Alpha, shape1),
 		arg("kept.Mix", kept.Mix, shapeNn), arg("kept.R", kept.R, shapeN),
 	}
 }

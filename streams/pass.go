@@ -48,7 +48,7 @@ type pass[S dtype.Storage, A dtype.Float] struct {
 
 func (p *pass[S, A]) run() {
 	src, dst, other := rows(p.src), rows(p.dst), rows(p.other)
-	if dst+other == 0 {
+	if p.Tokens == 0 || dst+other == 0 {
 		return
 	}
 	width := tileWidth[S](src+dst+other, p.Channels)
