@@ -58,7 +58,7 @@ const (
 	shapeNn  = "N*n"
 	shapeN   = "N"
 	shapeKn  = "n*C*n"
-	shapeB  = "n"
+	shapeB   = "n"
 	shape1   = "1"
 )
 

@@ -307,6 +307,32 @@ func TestAllocationsDoNotGrowWithTheTokens(t *testing.T) {
 	assert.Equal(t, allocations(2), allocations(200))
 }
 
+// A result that is large enough to be written past the caches is that of its
+// halves, which are not.
+func TestLargeResults(t *testing.T) {
+	d := Dims{2050, 4, 1024}
+	require.GreaterOrEqual(t, 4*d.length(shapeNnC), aroundBytes)
+	tiertest.Each(t, func(t *testing.T) {
+		x, f := make([]float32, d.length(shapeNnC)), make([]float32, d.length(shapeNC))
+		for i := range x {
+			x[i] = float32(i % 1013)
+		}
+		h, res := make([]float32, d.length(shapeNn)), make([]float32, d.length(shapeNnn))
+		for i := range res {
+			res[i] = float32(i%17) / 16
+		}
+		whole, halves := make([]float32, len(x)), make([]float32, len(x))
+		require.NoError(t, PostRes(whole, x, f, h, res, d, mhc.ApplyRows))
+		half := d
+		half.Tokens /= 2
+		for i := range 2 {
+			part := func(v []float32) []float32 { return v[i*len(v)/2:][:len(v)/2] }
+			require.NoError(t, PostRes(part(halves), part(x), part(f), part(h), part(res), half, mhc.ApplyRows))
+		}
+		require.True(t, slices.Equal(halves, whole))
+	})
+}
+
 func TestTileWidth(t *testing.T) {
 	assert.Equal(t, 33, tileWidth[float32](5, 33))
 	assert.Equal(t, 384, tileWidth[float32](14, 2560))  // 7 tiles, the last 256 wide
