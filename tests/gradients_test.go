@@ -260,7 +260,7 @@ func TestChainedLayersGradients(t *testing.T) {
 					return nil, err
 				}
 				for l := 4; l < len(in); l += 4 {
-					if x, err = mhcLayer(x, in[l], in[l+1], in[l+2], in[l+3], cfg); err != nil {
+					if x, err = mhcLayer(x, in[l], in[l+1], in[l+2], cfg, tanhOf(in[l+3])); err != nil {
 						return nil, err
 					}
 				}
@@ -274,8 +274,49 @@ func TestChainedLayersGradients(t *testing.T) {
 	}
 }
 
-// mhcLayer is a layer around tanh(x w), made of the operators.
-func mhcLayer(x, phi, b, alpha, w *gorgonia.Node, cfg mhc.Config) (*gorgonia.Node, error) {
+// The same weights in three layers: their gradients add up.
+func TestTiedWeightsGradients(t *testing.T) {
+	cfg := mhc.Liger.Config(3)
+	gradcheck.Test(t, of(func(in gorgonia.Nodes) (x *gorgonia.Node, err error) {
+		x = in[0]
+		for range 3 {
+			if x, err = mhcLayer(x, in[1], in[2], in[3], cfg, tanhOf(in[4])); err != nil {
+				return nil, err
+			}
+		}
+		return x, nil
+	}), []gradcheck.Input{
+		normal("x", 1, tokens, 3, 5), normal("phi", 1, 15, 15), normal("b", 1, 15), normal("alpha", 1, 3), normal("w", 1, 5, 5),
+	}, gradcheck.Config{Elements: true})
+}
+
+// Any number of leading dimensions, none included, and more streams than any
+// preset has.
+func TestShapesGradients(t *testing.T) {
+	for _, x := range [][]int{{4, 3}, {1, 1}, {1, 2, 3}, {2, 1, 2, 3, 5}, {2, 1, 2, 1, 3, 2}, {1, 17, 2}, {1, 33, 1}} {
+		n, channels := x[len(x)-2], x[len(x)-1]
+		cfg := mhc.DeepSeekV4.Config(n)
+		m := cfg.Width()
+		gradcheck.Test(t, of(func(in gorgonia.Nodes) (*gorgonia.Node, error) {
+			return mhcLayer(in[0], in[1], in[2], in[3], cfg, gorgonia.Square)
+		}), []gradcheck.Input{
+			normal("x", 1, x...), normal("phi", 1, m, n*channels), normal("b", 1, m), normal("alpha", 1, 3),
+		}, gradcheck.Config{Elements: n < 10})
+	}
+}
+
+func tanhOf(w *gorgonia.Node) func(h *gorgonia.Node) (*gorgonia.Node, error) {
+	return func(h *gorgonia.Node) (*gorgonia.Node, error) {
+		h, err := gorgonia.Mul(h, w)
+		if err != nil {
+			return nil, err
+		}
+		return gorgonia.Tanh(h)
+	}
+}
+
+// mhcLayer is a layer around f, made of the operators.
+func mhcLayer(x, phi, b, alpha *gorgonia.Node, cfg mhc.Config, f func(*gorgonia.Node) (*gorgonia.Node, error)) (*gorgonia.Node, error) {
 	c, err := op.Coeffs(x, phi, b, alpha, cfg)
 	if err != nil {
 		return nil, err
@@ -284,14 +325,11 @@ func mhcLayer(x, phi, b, alpha, w *gorgonia.Node, cfg mhc.Config) (*gorgonia.Nod
 	if err != nil {
 		return nil, err
 	}
-	f, err := op.Pre(x, pre)
+	h, err := op.Pre(x, pre)
 	if err != nil {
 		return nil, err
 	}
-	if f, err = gorgonia.Mul(f, w); err != nil {
-		return nil, err
-	}
-	if f, err = gorgonia.Tanh(f); err != nil {
+	if h, err = f(h); err != nil {
 		return nil, err
 	}
 	post, err := c.Post()
@@ -302,7 +340,7 @@ func mhcLayer(x, phi, b, alpha, w *gorgonia.Node, cfg mhc.Config) (*gorgonia.Nod
 	if err != nil {
 		return nil, err
 	}
-	return op.PostRes(x, f, post, res, cfg.Apply)
+	return op.PostRes(x, h, post, res, cfg.Apply)
 }
 
 func forSizes(t *testing.T, check func(t *testing.T, n, channels int)) {
