@@ -10,6 +10,7 @@ import (
 	"gonum.org/v1/gonum/blas/blas32"
 
 	"github.com/mhc-go/mhc/dtype"
+	"github.com/mhc-go/mhc/internal/kernel/matmul"
 	"github.com/mhc-go/mhc/internal/parallel"
 	"github.com/mhc-go/mhc/internal/tier/tiertest"
 )
@@ -118,7 +119,7 @@ func read(l *layout[float32], x []float32) {
 	parallel.Blocks(l.Tokens, 32, func(_, lo, hi int) {
 		tile, one, square := make([]float32, l.K), []float32{1}, []float32{0}
 		for t := lo; t < hi; t++ {
-			l.Scale(tile, l.K, x[t*l.K:], l.K, one, square, 1, l.K)
+			matmul.Load(l.Kernels, tile, l.K, x[t*l.K:], l.K, one, square, 1, l.K)
 		}
 	})
 }

@@ -103,15 +103,7 @@ func unpack[A dtype.Float, P dtype.Storage](l *layout[A], dst []P, src []A, b bl
 // a factor and padded with zeros, and sums the squares of the channels.
 func load[A dtype.Float, S dtype.Storage](l *layout[A], tile []A, x []S, t, rows int, b block, factor, squares []A) {
 	n := b.hi - b.lo
-	src, lds := tile, l.stride
-	if direct, ok := any(x[t*l.K+b.lo:]).([]A); ok {
-		src, lds = direct, l.K
-	} else {
-		for i := range rows {
-			dtype.Widen(tile[i*l.stride:][:n], x[(t+i)*l.K+b.lo:][:n])
-		}
-	}
-	l.Scale(tile, l.stride, src, lds, factor, squares, rows, n)
+	matmul.Load(l.Kernels, tile, l.stride, x[t*l.K+b.lo:], l.K, factor, squares, rows, n)
 	for i := range rows {
 		clear(tile[i*l.stride+n : i*l.stride+b.width])
 	}

@@ -47,7 +47,7 @@ type fenced[S dtype.Storage] struct {
 
 const fence = 67
 
-// fence puts values between fences of NaN.
+// newFenced puts values between fences of NaN.
 func newFenced[S dtype.Storage](values []float64, shift int) fenced[S] {
 	all := make([]S, len(values)+2*fence)
 	nan := slices.Repeat([]float64{math.NaN()}, fence)

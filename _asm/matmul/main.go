@@ -30,7 +30,11 @@ func main() {
 			t.outer()
 			t.expand()
 			t.add()
-			t.scale()
+			t.scale(t.itself())
+			if !t.double() {
+				t.scale(bfloat16s)
+				t.scale(float16s)
+			}
 		}
 		target{n, avx2}.transpose()
 	}
@@ -90,10 +94,16 @@ func (t target) mul(a, b, to Op)       { t.pick(VMULPS, VMULPD, a, b, to) }
 func (t target) fma(a, b, to Op)       { t.pick(VFMADD231PS, VFMADD231PD, a, b, to) }
 func (t target) zero(v Op)             { t.pick(VXORPS, VXORPD, v, v, v) }
 
-// begin starts a kernel. Arguments are [matmul.Kernels]'s, with A the number.
+// begin starts a kernel. Arguments are those in [matmul.Kernels], with A the number.
 func (t target) begin(name, args string) {
-	TEXT(name+t.suffix+t.vectors.name, NOSPLIT, fmt.Sprintf("func("+args+")", t.number.name))
-	Doc(fmt.Sprintf("%s%s%s is %sGo for %s with %s.", name, t.suffix, t.vectors.name, name, t.number.name, t.vectors.name))
+	t.beginAs(name, t.suffix, name+"Go for "+t.number.name, args)
+}
+
+// beginAs starts a kernel that equals a reference.
+func (t target) beginAs(name, suffix, reference, args string) {
+	name += suffix + t.vectors.name
+	TEXT(name, NOSPLIT, fmt.Sprintf("func("+args+")", t.number.name))
+	Doc(fmt.Sprintf("%s is %s with %s.", name, reference, t.vectors.name))
 	Pragma("noescape")
 }
 
@@ -476,9 +486,31 @@ func (t target) add() {
 	t.end()
 }
 
-func (t target) scale() {
-	t.begin("scale", "dst []%[1]s, ldd int, src []%[1]s, lds int, factor, squares []%[1]s, rows, n int")
-	dst, ldd, src, lds := base("dst"), t.count("ldd"), base("src"), t.count("lds")
+// source is a type of number in memory, and how a vector of it is loaded as numbers
+// to compute with.
+type source struct {
+	name, suffix string
+	size         int
+	load         func(t target, from Mem, to VecPhysical)
+}
+
+func (t target) itself() source {
+	return source{t.number.name, t.suffix, t.size, func(t target, from Mem, to VecPhysical) { t.move(from, to) }}
+}
+
+var (
+	bfloat16s = source{"uint16", "BF16", 2, func(_ target, from Mem, to VecPhysical) {
+		VPMOVZXWD(from, to)
+		VPSLLD(Imm(16), to, to)
+	}}
+	float16s = source{"uint16", "F16", 2, func(_ target, from Mem, to VecPhysical) { VCVTPH2PS(from, to) }}
+)
+
+func (t target) scale(s source) {
+	t.beginAs("scale", s.suffix, fmt.Sprintf("scaleGo for %s and %s", t.number.name, s.suffix),
+		"dst []%[1]s, ldd int, src []"+s.name+", lds int, factor, squares []%[1]s, rows, n int")
+	dst, ldd, src, lds := base("dst"), t.count("ldd"), base("src"), value("lds")
+	SHLQ(log2(s.size), lds)
 	factor, squares, tokens, n := base("factor"), base("squares"), value("rows"), value("n")
 	const sums = 4
 	acc, f, tmp := t.regs[:sums], t.regs[sums], t.regs[sums+1:]
@@ -486,12 +518,12 @@ func (t target) scale() {
 	some := func(from, to Register, numbers int) {
 		for i := range numbers / t.lanes() {
 			v, at := tmp[i%len(tmp)], i*t.vectors.bytes
-			t.move(Mem{Base: from, Disp: at}, v)
+			s.load(t, Mem{Base: from, Disp: i * t.lanes() * s.size}, v)
 			t.fma(v, v, acc[i%sums])
 			t.mul(v, f, v)
 			t.move(v, Mem{Base: to, Disp: at})
 		}
-		ADDQ(U32(numbers*t.size), from)
+		ADDQ(U32(numbers*s.size), from)
 		ADDQ(U32(numbers*t.size), to)
 	}
 	loop("token", tokens, func() {

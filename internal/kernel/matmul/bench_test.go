@@ -11,6 +11,7 @@ import (
 func BenchmarkKernels(b *testing.B) {
 	const m, w, ld, tokens = 24, 512, 528, 48
 	x, phi := make([]float32, tokens*ld), make([]float32, m*ld)
+	src := make([]float32, Rows*ld)
 	g, c, f := make([]float32, tokens*m), make([]float32, Rows*m), make([]float32, tokens)
 	report := func(b *testing.B, flops int) {
 		b.ReportMetric(float64(flops)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
@@ -35,9 +36,9 @@ func BenchmarkKernels(b *testing.B) {
 			}
 			report(b, 2*Rows*m*w)
 		})
-		b.Run("Scale", func(b *testing.B) {
+		b.Run("Load", func(b *testing.B) {
 			for b.Loop() {
-				k.Scale(x, ld, x, ld, f, f, Rows, w)
+				Load(k, x, ld, src, ld, f, f, Rows, w)
 			}
 			b.SetBytes(Rows * w * 4)
 		})

@@ -12,7 +12,7 @@ import (
 
 // ending copies numbers to memory that ends with them: a kernel that reads or
 // writes past them faults.
-func ending[A dtype.Float](t *testing.T, s []A) []A {
+func ending[A dtype.Storage](t *testing.T, s []A) []A {
 	t.Helper()
 	size := len(s) * int(unsafe.Sizeof(*new(A)))
 	page := syscall.Getpagesize()

@@ -10,4 +10,4 @@ import (
 )
 
 // ending copies numbers. On Linux the copy is in memory that ends with them.
-func ending[A dtype.Float](_ *testing.T, s []A) []A { return slices.Clone(s) }
+func ending[A dtype.Storage](_ *testing.T, s []A) []A { return slices.Clone(s) }

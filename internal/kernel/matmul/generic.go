@@ -1,6 +1,8 @@
 package matmul
 
 import (
+	"unsafe"
+
 	"github.com/mhc-go/mhc/dtype"
 )
 
@@ -98,16 +100,22 @@ func addGo[A dtype.Float](dst, src []A) {
 	}
 }
 
-func scaleGo[A dtype.Float](dst []A, ldd int, src []A, lds int, factor, squares []A, rows, n int) {
+func scaleGo[A dtype.Float, S dtype.Storage](dst []A, ldd int, src []S, lds int, factor, squares []A, rows, n int) {
 	for t := range rows {
-		s, d, f := src[t*lds:][:n], dst[t*ldd:][:n], factor[t]
+		row, f := dst[t*ldd:][:n], factor[t]
+		dtype.Widen(row, src[t*lds:][:n])
 		var sum A
-		for k, v := range s {
+		for k, v := range row {
 			sum += v * v
-			d[k] = f * v
+			row[k] = f * v
 		}
 		squares[t] = sum
 	}
+}
+
+// scaleBitsGo is scaleGo for 16-bit numbers that are given as their bits.
+func scaleBitsGo[A dtype.Float, S dtype.BFloat16 | dtype.Float16](dst []A, ldd int, src []uint16, lds int, factor, squares []A, rows, n int) {
+	scaleGo(dst, ldd, unsafe.Slice((*S)(unsafe.Pointer(unsafe.SliceData(src))), len(src)), lds, factor, squares, rows, n)
 }
 
 func transposeGo[A dtype.Float](dst []A, ldd int, src []A, lds, rows, cols int) {

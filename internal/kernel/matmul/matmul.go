@@ -14,6 +14,8 @@
 package matmul
 
 import (
+	"unsafe"
+
 	"github.com/mhc-go/mhc/dtype"
 	"github.com/mhc-go/mhc/internal/tier"
 )
@@ -73,6 +75,8 @@ type Kernels[A dtype.Float] struct {
 
 	add       func(dst, src []A)
 	scale     func(dst []A, ldd int, src []A, lds int, factor, squares []A, rows, n int)
+	scaleBF16 func(dst []A, ldd int, src []uint16, lds int, factor, squares []A, rows, n int)
+	scaleF16  func(dst []A, ldd int, src []uint16, lds int, factor, squares []A, rows, n int)
 	transpose func(dst []A, ldd int, src []A, lds, rows, cols int)
 }
 
@@ -95,32 +99,43 @@ func (f *Kernels[A]) Add(dst, src []A) {
 	addGo(dst[body:], src[body:])
 }
 
-// Scale multiplies each token by a factor and sums its squares:
+// Load fills a tile with tokens, each multiplied by a factor, and sums the squares of
+// what it reads:
 //
 //	for t := range rows {
 //		squares[t] = 0
 //		for k := range n {
-//			squares[t] += src[t*lds+k] * src[t*lds+k]
-//			dst[t*ldd+k] = factor[t] * src[t*lds+k]
+//			squares[t] += A(src[t*lds+k]) * A(src[t*lds+k])
+//			dst[t*ldd+k] = factor[t] * A(src[t*lds+k])
 //		}
 //	}
-//
-// dst and src are the same tile, or do not overlap.
-func (f *Kernels[A]) Scale(dst []A, ldd int, src []A, lds int, factor, squares []A, rows, n int) {
+func Load[A dtype.Float, S dtype.Storage](f *Kernels[A], dst []A, ldd int, src []S, lds int, factor, squares []A, rows, n int) {
 	body := n / step * step
-	f.scale(dst, ldd, src, lds, factor, squares, rows, body)
+	switch src := any(src).(type) {
+	case []A:
+		f.scale(dst, ldd, src, lds, factor, squares, rows, body)
+	case []dtype.BFloat16:
+		f.scaleBF16(dst, ldd, bits(src), lds, factor, squares, rows, body)
+	case []dtype.Float16:
+		f.scaleF16(dst, ldd, bits(src), lds, factor, squares, rows, body)
+	}
 	if body == n {
 		return
 	}
+	var wide [step]A
 	for t := range rows {
 		s := squares[t]
-		for k := body; k < n; k++ {
-			v := src[t*lds+k]
+		for k, v := range wide[:dtype.Widen(wide[:n-body], src[t*lds+body:])] {
 			s += v * v
-			dst[t*ldd+k] = factor[t] * v
+			dst[t*ldd+body+k] = factor[t] * v
 		}
 		squares[t] = s
 	}
+}
+
+// bits views 16-bit numbers as what they are stored in.
+func bits[S ~uint16](s []S) []uint16 {
+	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(s))), len(s))
 }
 
 // Transpose writes the transpose of a matrix:
@@ -156,5 +171,8 @@ func Of[A dtype.Float]() *Kernels[A] {
 }
 
 func portable[A dtype.Float]() Kernels[A] {
-	return Kernels[A]{dotGo[A], outerGo[A], expandGo[A], addGo[A], scaleGo[A], transposeGo[A]}
+	return Kernels[A]{
+		dotGo[A], outerGo[A], expandGo[A], addGo[A],
+		scaleGo[A, A], scaleBitsGo[A, dtype.BFloat16], scaleBitsGo[A, dtype.Float16], transposeGo[A],
+	}
 }

@@ -573,6 +573,188 @@ sum:
 	VZEROUPPER
 	RET
 
+// func scaleBF16AVX2(dst []float32, ldd int, src []uint16, lds int, factor []float32, squares []float32, rows int, n int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·scaleBF16AVX2(SB), NOSPLIT, $0-128
+	MOVQ dst_base+0(FP), AX
+	MOVQ ldd+24(FP), CX
+	SHLQ $0x02, CX
+	MOVQ src_base+32(FP), DX
+	MOVQ lds+56(FP), BX
+	SHLQ $0x01, BX
+	MOVQ factor_base+64(FP), SI
+	MOVQ squares_base+88(FP), DI
+	MOVQ rows+112(FP), R8
+	MOVQ n+120(FP), R9
+
+token:
+	VXORPS       Y0, Y0, Y0
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	VBROADCASTSS (SI), Y4
+	MOVQ         DX, R10
+	MOVQ         AX, R11
+	MOVQ         R9, R12
+	MOVQ         R9, R13
+	SHRQ         $0x05, R12
+	JZ           rest
+
+block:
+	VPMOVZXWD   (R10), Y5
+	VPSLLD      $0x10, Y5, Y5
+	VFMADD231PS Y5, Y5, Y0
+	VMULPS      Y5, Y4, Y5
+	VMOVUPS     Y5, (R11)
+	VPMOVZXWD   16(R10), Y6
+	VPSLLD      $0x10, Y6, Y6
+	VFMADD231PS Y6, Y6, Y1
+	VMULPS      Y6, Y4, Y6
+	VMOVUPS     Y6, 32(R11)
+	VPMOVZXWD   32(R10), Y7
+	VPSLLD      $0x10, Y7, Y7
+	VFMADD231PS Y7, Y7, Y2
+	VMULPS      Y7, Y4, Y7
+	VMOVUPS     Y7, 64(R11)
+	VPMOVZXWD   48(R10), Y8
+	VPSLLD      $0x10, Y8, Y8
+	VFMADD231PS Y8, Y8, Y3
+	VMULPS      Y8, Y4, Y8
+	VMOVUPS     Y8, 96(R11)
+	ADDQ        $0x00000040, R10
+	ADDQ        $0x00000080, R11
+	DECQ        R12
+	JNZ         block
+
+rest:
+	ANDQ $0x0000001f, R13
+	SHRQ $0x04, R13
+	JZ   sum
+
+step:
+	VPMOVZXWD   (R10), Y5
+	VPSLLD      $0x10, Y5, Y5
+	VFMADD231PS Y5, Y5, Y0
+	VMULPS      Y5, Y4, Y5
+	VMOVUPS     Y5, (R11)
+	VPMOVZXWD   16(R10), Y6
+	VPSLLD      $0x10, Y6, Y6
+	VFMADD231PS Y6, Y6, Y1
+	VMULPS      Y6, Y4, Y6
+	VMOVUPS     Y6, 32(R11)
+	ADDQ        $0x00000020, R10
+	ADDQ        $0x00000040, R11
+	DECQ        R13
+	JNZ         step
+
+sum:
+	VADDPS       Y1, Y0, Y0
+	VADDPS       Y3, Y2, Y2
+	VADDPS       Y2, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VPERMILPD    $0x01, X0, X1
+	VADDPS       X1, X0, X0
+	VMOVSHDUP    X0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       X0, (DI)
+	ADDQ         BX, DX
+	ADDQ         CX, AX
+	ADDQ         $0x00000004, SI
+	ADDQ         $0x00000004, DI
+	DECQ         R8
+	JNZ          token
+	VZEROUPPER
+	RET
+
+// func scaleF16AVX2(dst []float32, ldd int, src []uint16, lds int, factor []float32, squares []float32, rows int, n int)
+// Requires: AVX, F16C, FMA3
+TEXT ·scaleF16AVX2(SB), NOSPLIT, $0-128
+	MOVQ dst_base+0(FP), AX
+	MOVQ ldd+24(FP), CX
+	SHLQ $0x02, CX
+	MOVQ src_base+32(FP), DX
+	MOVQ lds+56(FP), BX
+	SHLQ $0x01, BX
+	MOVQ factor_base+64(FP), SI
+	MOVQ squares_base+88(FP), DI
+	MOVQ rows+112(FP), R8
+	MOVQ n+120(FP), R9
+
+token:
+	VXORPS       Y0, Y0, Y0
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	VBROADCASTSS (SI), Y4
+	MOVQ         DX, R10
+	MOVQ         AX, R11
+	MOVQ         R9, R12
+	MOVQ         R9, R13
+	SHRQ         $0x05, R12
+	JZ           rest
+
+block:
+	VCVTPH2PS   (R10), Y5
+	VFMADD231PS Y5, Y5, Y0
+	VMULPS      Y5, Y4, Y5
+	VMOVUPS     Y5, (R11)
+	VCVTPH2PS   16(R10), Y6
+	VFMADD231PS Y6, Y6, Y1
+	VMULPS      Y6, Y4, Y6
+	VMOVUPS     Y6, 32(R11)
+	VCVTPH2PS   32(R10), Y7
+	VFMADD231PS Y7, Y7, Y2
+	VMULPS      Y7, Y4, Y7
+	VMOVUPS     Y7, 64(R11)
+	VCVTPH2PS   48(R10), Y8
+	VFMADD231PS Y8, Y8, Y3
+	VMULPS      Y8, Y4, Y8
+	VMOVUPS     Y8, 96(R11)
+	ADDQ        $0x00000040, R10
+	ADDQ        $0x00000080, R11
+	DECQ        R12
+	JNZ         block
+
+rest:
+	ANDQ $0x0000001f, R13
+	SHRQ $0x04, R13
+	JZ   sum
+
+step:
+	VCVTPH2PS   (R10), Y5
+	VFMADD231PS Y5, Y5, Y0
+	VMULPS      Y5, Y4, Y5
+	VMOVUPS     Y5, (R11)
+	VCVTPH2PS   16(R10), Y6
+	VFMADD231PS Y6, Y6, Y1
+	VMULPS      Y6, Y4, Y6
+	VMOVUPS     Y6, 32(R11)
+	ADDQ        $0x00000020, R10
+	ADDQ        $0x00000040, R11
+	DECQ        R13
+	JNZ         step
+
+sum:
+	VADDPS       Y1, Y0, Y0
+	VADDPS       Y3, Y2, Y2
+	VADDPS       Y2, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VPERMILPD    $0x01, X0, X1
+	VADDPS       X1, X0, X0
+	VMOVSHDUP    X0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       X0, (DI)
+	ADDQ         BX, DX
+	ADDQ         CX, AX
+	ADDQ         $0x00000004, SI
+	ADDQ         $0x00000004, DI
+	DECQ         R8
+	JNZ          token
+	VZEROUPPER
+	RET
+
 // func dotF32AVX512(c []float32, x []float32, phi []float32, ld int, m int, w int, next *byte, stride int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VL, MMX+
 TEXT ·dotF32AVX512(SB), NOSPLIT, $0-112
@@ -1165,6 +1347,183 @@ step:
 	VMULPS      Z5, Z4, Z5
 	VMOVUPS     Z5, (R11)
 	ADDQ        $0x00000040, R10
+	ADDQ        $0x00000040, R11
+	DECQ        R13
+	JNZ         step
+
+sum:
+	VADDPS        Z1, Z0, Z0
+	VADDPS        Z3, Z2, Z2
+	VADDPS        Z2, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VPERMILPD     $0x01, X0, X1
+	VADDPS        X1, X0, X0
+	VMOVSHDUP     X0, X1
+	VADDPS        X1, X0, X0
+	VMOVSS        X0, (DI)
+	ADDQ          BX, DX
+	ADDQ          CX, AX
+	ADDQ          $0x00000004, SI
+	ADDQ          $0x00000004, DI
+	DECQ          R8
+	JNZ           token
+	VZEROUPPER
+	RET
+
+// func scaleBF16AVX512(dst []float32, ldd int, src []uint16, lds int, factor []float32, squares []float32, rows int, n int)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·scaleBF16AVX512(SB), NOSPLIT, $0-128
+	MOVQ dst_base+0(FP), AX
+	MOVQ ldd+24(FP), CX
+	SHLQ $0x02, CX
+	MOVQ src_base+32(FP), DX
+	MOVQ lds+56(FP), BX
+	SHLQ $0x01, BX
+	MOVQ factor_base+64(FP), SI
+	MOVQ squares_base+88(FP), DI
+	MOVQ rows+112(FP), R8
+	MOVQ n+120(FP), R9
+
+token:
+	VXORPS       Z0, Z0, Z0
+	VXORPS       Z1, Z1, Z1
+	VXORPS       Z2, Z2, Z2
+	VXORPS       Z3, Z3, Z3
+	VBROADCASTSS (SI), Z4
+	MOVQ         DX, R10
+	MOVQ         AX, R11
+	MOVQ         R9, R12
+	MOVQ         R9, R13
+	SHRQ         $0x06, R12
+	JZ           rest
+
+block:
+	VPMOVZXWD   (R10), Z5
+	VPSLLD      $0x10, Z5, Z5
+	VFMADD231PS Z5, Z5, Z0
+	VMULPS      Z5, Z4, Z5
+	VMOVUPS     Z5, (R11)
+	VPMOVZXWD   32(R10), Z6
+	VPSLLD      $0x10, Z6, Z6
+	VFMADD231PS Z6, Z6, Z1
+	VMULPS      Z6, Z4, Z6
+	VMOVUPS     Z6, 64(R11)
+	VPMOVZXWD   64(R10), Z7
+	VPSLLD      $0x10, Z7, Z7
+	VFMADD231PS Z7, Z7, Z2
+	VMULPS      Z7, Z4, Z7
+	VMOVUPS     Z7, 128(R11)
+	VPMOVZXWD   96(R10), Z8
+	VPSLLD      $0x10, Z8, Z8
+	VFMADD231PS Z8, Z8, Z3
+	VMULPS      Z8, Z4, Z8
+	VMOVUPS     Z8, 192(R11)
+	ADDQ        $0x00000080, R10
+	ADDQ        $0x00000100, R11
+	DECQ        R12
+	JNZ         block
+
+rest:
+	ANDQ $0x0000003f, R13
+	SHRQ $0x04, R13
+	JZ   sum
+
+step:
+	VPMOVZXWD   (R10), Z5
+	VPSLLD      $0x10, Z5, Z5
+	VFMADD231PS Z5, Z5, Z0
+	VMULPS      Z5, Z4, Z5
+	VMOVUPS     Z5, (R11)
+	ADDQ        $0x00000020, R10
+	ADDQ        $0x00000040, R11
+	DECQ        R13
+	JNZ         step
+
+sum:
+	VADDPS        Z1, Z0, Z0
+	VADDPS        Z3, Z2, Z2
+	VADDPS        Z2, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VPERMILPD     $0x01, X0, X1
+	VADDPS        X1, X0, X0
+	VMOVSHDUP     X0, X1
+	VADDPS        X1, X0, X0
+	VMOVSS        X0, (DI)
+	ADDQ          BX, DX
+	ADDQ          CX, AX
+	ADDQ          $0x00000004, SI
+	ADDQ          $0x00000004, DI
+	DECQ          R8
+	JNZ           token
+	VZEROUPPER
+	RET
+
+// func scaleF16AVX512(dst []float32, ldd int, src []uint16, lds int, factor []float32, squares []float32, rows int, n int)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·scaleF16AVX512(SB), NOSPLIT, $0-128
+	MOVQ dst_base+0(FP), AX
+	MOVQ ldd+24(FP), CX
+	SHLQ $0x02, CX
+	MOVQ src_base+32(FP), DX
+	MOVQ lds+56(FP), BX
+	SHLQ $0x01, BX
+	MOVQ factor_base+64(FP), SI
+	MOVQ squares_base+88(FP), DI
+	MOVQ rows+112(FP), R8
+	MOVQ n+120(FP), R9
+
+token:
+	VXORPS       Z0, Z0, Z0
+	VXORPS       Z1, Z1, Z1
+	VXORPS       Z2, Z2, Z2
+	VXORPS       Z3, Z3, Z3
+	VBROADCASTSS (SI), Z4
+	MOVQ         DX, R10
+	MOVQ         AX, R11
+	MOVQ         R9, R12
+	MOVQ         R9, R13
+	SHRQ         $0x06, R12
+	JZ           rest
+
+block:
+	VCVTPH2PS   (R10), Z5
+	VFMADD231PS Z5, Z5, Z0
+	VMULPS      Z5, Z4, Z5
+	VMOVUPS     Z5, (R11)
+	VCVTPH2PS   32(R10), Z6
+	VFMADD231PS Z6, Z6, Z1
+	VMULPS      Z6, Z4, Z6
+	VMOVUPS     Z6, 64(R11)
+	VCVTPH2PS   64(R10), Z7
+	VFMADD231PS Z7, Z7, Z2
+	VMULPS      Z7, Z4, Z7
+	VMOVUPS     Z7, 128(R11)
+	VCVTPH2PS   96(R10), Z8
+	VFMADD231PS Z8, Z8, Z3
+	VMULPS      Z8, Z4, Z8
+	VMOVUPS     Z8, 192(R11)
+	ADDQ        $0x00000080, R10
+	ADDQ        $0x00000100, R11
+	DECQ        R12
+	JNZ         block
+
+rest:
+	ANDQ $0x0000003f, R13
+	SHRQ $0x04, R13
+	JZ   sum
+
+step:
+	VCVTPH2PS   (R10), Z5
+	VFMADD231PS Z5, Z5, Z0
+	VMULPS      Z5, Z4, Z5
+	VMOVUPS     Z5, (R11)
+	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000040, R11
 	DECQ        R13
 	JNZ         step
