@@ -30,10 +30,10 @@ func main() {
 			t.outer()
 			t.expand()
 			t.add()
-			t.scale(t.itself())
+			t.load(t.itself())
 			if !t.double() {
-				t.scale(bfloat16s)
-				t.scale(float16s)
+				t.load(bfloat16s)
+				t.load(float16s)
 			}
 		}
 		target{n, avx2}.transpose()
@@ -506,8 +506,8 @@ var (
 	float16s = source{"uint16", "F16", 2, func(_ target, from Mem, to VecPhysical) { VCVTPH2PS(from, to) }}
 )
 
-func (t target) scale(s source) {
-	t.beginAs("scale", s.suffix, fmt.Sprintf("scaleGo for %s and %s", t.number.name, s.suffix),
+func (t target) load(s source) {
+	t.beginAs("load", s.suffix, fmt.Sprintf("loadGo for %s and %s", t.number.name, s.suffix),
 		"dst []%[1]s, ldd int, src []"+s.name+", lds int, factor, squares []%[1]s, rows, n int")
 	dst, ldd, src, lds := base("dst"), t.count("ldd"), base("src"), value("lds")
 	SHLQ(log2(s.size), lds)

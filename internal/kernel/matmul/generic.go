@@ -100,7 +100,7 @@ func addGo[A dtype.Float](dst, src []A) {
 	}
 }
 
-func scaleGo[A dtype.Float, S dtype.Storage](dst []A, ldd int, src []S, lds int, factor, squares []A, rows, n int) {
+func loadGo[A dtype.Float, S dtype.Storage](dst []A, ldd int, src []S, lds int, factor, squares []A, rows, n int) {
 	for t := range rows {
 		row, f := dst[t*ldd:][:n], factor[t]
 		dtype.Widen(row, src[t*lds:][:n])
@@ -113,9 +113,9 @@ func scaleGo[A dtype.Float, S dtype.Storage](dst []A, ldd int, src []S, lds int,
 	}
 }
 
-// scaleBitsGo is scaleGo for 16-bit numbers that are given as their bits.
-func scaleBitsGo[A dtype.Float, S dtype.BFloat16 | dtype.Float16](dst []A, ldd int, src []uint16, lds int, factor, squares []A, rows, n int) {
-	scaleGo(dst, ldd, unsafe.Slice((*S)(unsafe.Pointer(unsafe.SliceData(src))), len(src)), lds, factor, squares, rows, n)
+// loadBitsGo is loadGo for 16-bit numbers that are given as their bits.
+func loadBitsGo[A dtype.Float, S dtype.BFloat16 | dtype.Float16](dst []A, ldd int, src []uint16, lds int, factor, squares []A, rows, n int) {
+	loadGo(dst, ldd, unsafe.Slice((*S)(unsafe.Pointer(unsafe.SliceData(src))), len(src)), lds, factor, squares, rows, n)
 }
 
 func transposeGo[A dtype.Float](dst []A, ldd int, src []A, lds, rows, cols int) {

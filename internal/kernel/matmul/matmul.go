@@ -74,9 +74,9 @@ type Kernels[A dtype.Float] struct {
 	Expand func(dst []A, ldd int, x, b, g, phi []A, ld, m, w, rows int)
 
 	add       func(dst, src []A)
-	scale     func(dst []A, ldd int, src []A, lds int, factor, squares []A, rows, n int)
-	scaleBF16 func(dst []A, ldd int, src []uint16, lds int, factor, squares []A, rows, n int)
-	scaleF16  func(dst []A, ldd int, src []uint16, lds int, factor, squares []A, rows, n int)
+	load      func(dst []A, ldd int, src []A, lds int, factor, squares []A, rows, n int)
+	loadBF16  func(dst []A, ldd int, src []uint16, lds int, factor, squares []A, rows, n int)
+	loadF16   func(dst []A, ldd int, src []uint16, lds int, factor, squares []A, rows, n int)
 	transpose func(dst []A, ldd int, src []A, lds, rows, cols int)
 }
 
@@ -113,11 +113,11 @@ func Load[A dtype.Float, S dtype.Storage](f *Kernels[A], dst []A, ldd int, src [
 	body := n / step * step
 	switch src := any(src).(type) {
 	case []A:
-		f.scale(dst, ldd, src, lds, factor, squares, rows, body)
+		f.load(dst, ldd, src, lds, factor, squares, rows, body)
 	case []dtype.BFloat16:
-		f.scaleBF16(dst, ldd, bits(src), lds, factor, squares, rows, body)
+		f.loadBF16(dst, ldd, bits(src), lds, factor, squares, rows, body)
 	case []dtype.Float16:
-		f.scaleF16(dst, ldd, bits(src), lds, factor, squares, rows, body)
+		f.loadF16(dst, ldd, bits(src), lds, factor, squares, rows, body)
 	}
 	if body == n {
 		return
@@ -173,6 +173,6 @@ func Of[A dtype.Float]() *Kernels[A] {
 func portable[A dtype.Float]() Kernels[A] {
 	return Kernels[A]{
 		dotGo[A], outerGo[A], expandGo[A], addGo[A],
-		scaleGo[A, A], scaleBitsGo[A, dtype.BFloat16], scaleBitsGo[A, dtype.Float16], transposeGo[A],
+		loadGo[A, A], loadBitsGo[A, dtype.BFloat16], loadBitsGo[A, dtype.Float16], transposeGo[A],
 	}
 }

@@ -485,9 +485,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func scaleF32AVX2(dst []float32, ldd int, src []float32, lds int, factor []float32, squares []float32, rows int, n int)
+// func loadF32AVX2(dst []float32, ldd int, src []float32, lds int, factor []float32, squares []float32, rows int, n int)
 // Requires: AVX, FMA3
-TEXT ·scaleF32AVX2(SB), NOSPLIT, $0-128
+TEXT ·loadF32AVX2(SB), NOSPLIT, $0-128
 	MOVQ dst_base+0(FP), AX
 	MOVQ ldd+24(FP), CX
 	SHLQ $0x02, CX
@@ -573,9 +573,9 @@ sum:
 	VZEROUPPER
 	RET
 
-// func scaleBF16AVX2(dst []float32, ldd int, src []uint16, lds int, factor []float32, squares []float32, rows int, n int)
+// func loadBF16AVX2(dst []float32, ldd int, src []uint16, lds int, factor []float32, squares []float32, rows int, n int)
 // Requires: AVX, AVX2, FMA3
-TEXT ·scaleBF16AVX2(SB), NOSPLIT, $0-128
+TEXT ·loadBF16AVX2(SB), NOSPLIT, $0-128
 	MOVQ dst_base+0(FP), AX
 	MOVQ ldd+24(FP), CX
 	SHLQ $0x02, CX
@@ -667,9 +667,9 @@ sum:
 	VZEROUPPER
 	RET
 
-// func scaleF16AVX2(dst []float32, ldd int, src []uint16, lds int, factor []float32, squares []float32, rows int, n int)
+// func loadF16AVX2(dst []float32, ldd int, src []uint16, lds int, factor []float32, squares []float32, rows int, n int)
 // Requires: AVX, F16C, FMA3
-TEXT ·scaleF16AVX2(SB), NOSPLIT, $0-128
+TEXT ·loadF16AVX2(SB), NOSPLIT, $0-128
 	MOVQ dst_base+0(FP), AX
 	MOVQ ldd+24(FP), CX
 	SHLQ $0x02, CX
@@ -1287,9 +1287,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func scaleF32AVX512(dst []float32, ldd int, src []float32, lds int, factor []float32, squares []float32, rows int, n int)
+// func loadF32AVX512(dst []float32, ldd int, src []float32, lds int, factor []float32, squares []float32, rows int, n int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·scaleF32AVX512(SB), NOSPLIT, $0-128
+TEXT ·loadF32AVX512(SB), NOSPLIT, $0-128
 	MOVQ dst_base+0(FP), AX
 	MOVQ ldd+24(FP), CX
 	SHLQ $0x02, CX
@@ -1373,9 +1373,9 @@ sum:
 	VZEROUPPER
 	RET
 
-// func scaleBF16AVX512(dst []float32, ldd int, src []uint16, lds int, factor []float32, squares []float32, rows int, n int)
+// func loadBF16AVX512(dst []float32, ldd int, src []uint16, lds int, factor []float32, squares []float32, rows int, n int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·scaleBF16AVX512(SB), NOSPLIT, $0-128
+TEXT ·loadBF16AVX512(SB), NOSPLIT, $0-128
 	MOVQ dst_base+0(FP), AX
 	MOVQ ldd+24(FP), CX
 	SHLQ $0x02, CX
@@ -1464,9 +1464,9 @@ sum:
 	VZEROUPPER
 	RET
 
-// func scaleF16AVX512(dst []float32, ldd int, src []uint16, lds int, factor []float32, squares []float32, rows int, n int)
+// func loadF16AVX512(dst []float32, ldd int, src []uint16, lds int, factor []float32, squares []float32, rows int, n int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·scaleF16AVX512(SB), NOSPLIT, $0-128
+TEXT ·loadF16AVX512(SB), NOSPLIT, $0-128
 	MOVQ dst_base+0(FP), AX
 	MOVQ ldd+24(FP), CX
 	SHLQ $0x02, CX
@@ -2116,9 +2116,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func scaleF64AVX2(dst []float64, ldd int, src []float64, lds int, factor []float64, squares []float64, rows int, n int)
+// func loadF64AVX2(dst []float64, ldd int, src []float64, lds int, factor []float64, squares []float64, rows int, n int)
 // Requires: AVX, FMA3
-TEXT ·scaleF64AVX2(SB), NOSPLIT, $0-128
+TEXT ·loadF64AVX2(SB), NOSPLIT, $0-128
 	MOVQ dst_base+0(FP), AX
 	MOVQ ldd+24(FP), CX
 	SHLQ $0x03, CX
@@ -2718,9 +2718,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func scaleF64AVX512(dst []float64, ldd int, src []float64, lds int, factor []float64, squares []float64, rows int, n int)
+// func loadF64AVX512(dst []float64, ldd int, src []float64, lds int, factor []float64, squares []float64, rows int, n int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·scaleF64AVX512(SB), NOSPLIT, $0-128
+TEXT ·loadF64AVX512(SB), NOSPLIT, $0-128
 	MOVQ dst_base+0(FP), AX
 	MOVQ ldd+24(FP), CX
 	SHLQ $0x03, CX

@@ -193,8 +193,8 @@ func TestTiers(t *testing.T) {
 	tiertest.Each(t, func(t *testing.T) {
 		single, double := Of[float32](), Of[float64]()
 		for _, f := range []any{
-			single.Dot, single.Outer, single.Expand, single.add, single.scale, single.scaleBF16, single.scaleF16,
-			double.Dot, double.Outer, double.Expand, double.add, double.scale,
+			single.Dot, single.Outer, single.Expand, single.add, single.load, single.loadBF16, single.loadF16,
+			double.Dot, double.Outer, double.Expand, double.add, double.load,
 		} {
 			assert.Contains(t, functionName(f), names[tier.Active])
 		}

@@ -22,20 +22,20 @@ func expandF32AVX2(dst []float32, ldd int, x []float32, b []float32, g []float32
 //go:noescape
 func addF32AVX2(dst []float32, src []float32)
 
-// scaleF32AVX2 is scaleGo for float32 and F32 with AVX2.
+// loadF32AVX2 is loadGo for float32 and F32 with AVX2.
 //
 //go:noescape
-func scaleF32AVX2(dst []float32, ldd int, src []float32, lds int, factor []float32, squares []float32, rows int, n int)
+func loadF32AVX2(dst []float32, ldd int, src []float32, lds int, factor []float32, squares []float32, rows int, n int)
 
-// scaleBF16AVX2 is scaleGo for float32 and BF16 with AVX2.
+// loadBF16AVX2 is loadGo for float32 and BF16 with AVX2.
 //
 //go:noescape
-func scaleBF16AVX2(dst []float32, ldd int, src []uint16, lds int, factor []float32, squares []float32, rows int, n int)
+func loadBF16AVX2(dst []float32, ldd int, src []uint16, lds int, factor []float32, squares []float32, rows int, n int)
 
-// scaleF16AVX2 is scaleGo for float32 and F16 with AVX2.
+// loadF16AVX2 is loadGo for float32 and F16 with AVX2.
 //
 //go:noescape
-func scaleF16AVX2(dst []float32, ldd int, src []uint16, lds int, factor []float32, squares []float32, rows int, n int)
+func loadF16AVX2(dst []float32, ldd int, src []uint16, lds int, factor []float32, squares []float32, rows int, n int)
 
 // dotF32AVX512 is dotGo for float32 with AVX512.
 //
@@ -57,20 +57,20 @@ func expandF32AVX512(dst []float32, ldd int, x []float32, b []float32, g []float
 //go:noescape
 func addF32AVX512(dst []float32, src []float32)
 
-// scaleF32AVX512 is scaleGo for float32 and F32 with AVX512.
+// loadF32AVX512 is loadGo for float32 and F32 with AVX512.
 //
 //go:noescape
-func scaleF32AVX512(dst []float32, ldd int, src []float32, lds int, factor []float32, squares []float32, rows int, n int)
+func loadF32AVX512(dst []float32, ldd int, src []float32, lds int, factor []float32, squares []float32, rows int, n int)
 
-// scaleBF16AVX512 is scaleGo for float32 and BF16 with AVX512.
+// loadBF16AVX512 is loadGo for float32 and BF16 with AVX512.
 //
 //go:noescape
-func scaleBF16AVX512(dst []float32, ldd int, src []uint16, lds int, factor []float32, squares []float32, rows int, n int)
+func loadBF16AVX512(dst []float32, ldd int, src []uint16, lds int, factor []float32, squares []float32, rows int, n int)
 
-// scaleF16AVX512 is scaleGo for float32 and F16 with AVX512.
+// loadF16AVX512 is loadGo for float32 and F16 with AVX512.
 //
 //go:noescape
-func scaleF16AVX512(dst []float32, ldd int, src []uint16, lds int, factor []float32, squares []float32, rows int, n int)
+func loadF16AVX512(dst []float32, ldd int, src []uint16, lds int, factor []float32, squares []float32, rows int, n int)
 
 // transposeF32AVX2 is transposeGo for float32 with AVX2.
 //
@@ -97,10 +97,10 @@ func expandF64AVX2(dst []float64, ldd int, x []float64, b []float64, g []float64
 //go:noescape
 func addF64AVX2(dst []float64, src []float64)
 
-// scaleF64AVX2 is scaleGo for float64 and F64 with AVX2.
+// loadF64AVX2 is loadGo for float64 and F64 with AVX2.
 //
 //go:noescape
-func scaleF64AVX2(dst []float64, ldd int, src []float64, lds int, factor []float64, squares []float64, rows int, n int)
+func loadF64AVX2(dst []float64, ldd int, src []float64, lds int, factor []float64, squares []float64, rows int, n int)
 
 // dotF64AVX512 is dotGo for float64 with AVX512.
 //
@@ -122,10 +122,10 @@ func expandF64AVX512(dst []float64, ldd int, x []float64, b []float64, g []float
 //go:noescape
 func addF64AVX512(dst []float64, src []float64)
 
-// scaleF64AVX512 is scaleGo for float64 and F64 with AVX512.
+// loadF64AVX512 is loadGo for float64 and F64 with AVX512.
 //
 //go:noescape
-func scaleF64AVX512(dst []float64, ldd int, src []float64, lds int, factor []float64, squares []float64, rows int, n int)
+func loadF64AVX512(dst []float64, ldd int, src []float64, lds int, factor []float64, squares []float64, rows int, n int)
 
 // transposeF64AVX2 is transposeGo for float64 with AVX2.
 //
