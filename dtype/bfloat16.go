@@ -11,7 +11,7 @@ type BFloat16 uint16
 // sign, made quiet.
 func BFloat16FromFloat32(f float32) BFloat16 {
 	bits := math.Float32bits(f)
-	if f != f {
+	if bits&(1<<31-1) > 0x7f800000 { // a NaN
 		return BFloat16(bits>>16 | 0x40)
 	}
 	return BFloat16((bits + 0x7fff + bits>>16&1) >> 16)

@@ -69,20 +69,28 @@ func narrow[S Storage, A Float](dst []S, src []A) {
 	case []float64:
 		convert(dst, src)
 	case []BFloat16:
-		done := 0
-		if src, ok := any(src).([]float32); ok {
-			done = narrowBFloat16(dst, src)
-		}
-		for i, v := range src[done:] {
-			dst[done+i] = BFloat16FromFloat32(toOdd(v))
+		switch src := any(src).(type) {
+		case []float32:
+			done := narrowBFloat16(dst, src)
+			for i, v := range src[done:] {
+				dst[done+i] = BFloat16FromFloat32(v)
+			}
+		case []float64:
+			for i, v := range src {
+				dst[i] = BFloat16FromFloat32(toOdd(v))
+			}
 		}
 	case []Float16:
-		done := 0
-		if src, ok := any(src).([]float32); ok {
-			done = narrowFloat16(dst, src)
-		}
-		for i, v := range src[done:] {
-			dst[done+i] = float16.Fromfloat32(toOdd(v))
+		switch src := any(src).(type) {
+		case []float32:
+			done := narrowFloat16(dst, src)
+			for i, v := range src[done:] {
+				dst[done+i] = float16.Fromfloat32(v)
+			}
+		case []float64:
+			for i, v := range src {
+				dst[i] = float16.Fromfloat32(toOdd(v))
+			}
 		}
 	}
 }
@@ -101,13 +109,13 @@ func convert[D, S Float](dst []D, src []S) {
 // that neighbour of v whose last bit is set. Rounding the result to a type of at
 // most 22 bits of fraction is then the same as rounding v to it, where rounding
 // to nearest twice is not.
-func toOdd[A Float](v A) float32 {
+func toOdd(v float64) float32 {
 	f := float32(v)
-	if A(f) == v || v != v {
+	if float64(f) == v || v != v {
 		return f
 	}
 	bits := math.Float32bits(f)
-	if math.Abs(float64(f)) > math.Abs(float64(v)) {
+	if math.Abs(float64(f)) > math.Abs(v) {
 		bits--
 	}
 	return math.Float32frombits(bits | 1)
