@@ -2,9 +2,9 @@
 //
 // Ideas
 // - A warp owns 128 bytes of the columns of X and walks down its tokens, 16 at a time. Its phi fragments and its sums of dphi
-//   stay in registers for the whole walk. X comes 16 bytes a lane, through a ring of asynchronous copies in which every lane
-//   waits for its own bytes only: no barriers. dx goes back the same way from registers. The order of columns within a product
-//   is free, so a lane's 16 bytes are the operand words as they come.
+//   stay in registers for the whole walk. X comes through a ring of asynchronous copies that the warp has for itself: no
+//   barriers; dx takes the place of X in shared memory and leaves. Both move in whole lines of 128 bytes. The order of columns
+//   within a product is free, so 16 bytes of a row are the operand words of a lane as they come.
 // - For dphi the tokens are the contraction: movmatrix transposes the 8 x 8 pieces of X between registers.
 // - z, its rows shared by all warps of a block, comes through shared memory in stages, two buffers deep; ldmatrix reads it
 //   plain (left operand of dx) and transposed (right operand of dphi).
@@ -19,20 +19,9 @@ __device__ __forceinline__ int block_column(int j, int tt, int e) {
     return j / (T::VEC / 2) * 4 * T::VEC + tt * T::VEC + 2 * (j % (T::VEC / 2)) + e;
 }
 
-// load_pair reads two neighbours with one access.
-template <class T>
-__device__ __forceinline__ void load_pair(const typename T::elem *p, float &a, float &b) {
-    if constexpr (T::TYPE == TYPE_F32) {
-        const float2 v = __ldg((const float2 *)p);
-        a = v.x, b = v.y;
-    } else {
-        const u32 w = __ldg((const u32 *)p);
-        a = T::get((u16)w), b = T::get((u16)(w >> 16));
-    }
-}
-
 // DEPTH is the number of tiles of a warp on their way or in use.
 #define DEPTH 4
+#define WARPS 12
 
 // add_parts: db and dalpha from the per-block sums. 384 threads; columns in 32s, blocks over 12 warps.
 __device__ __forceinline__ void add_parts(const float *part, i64 blocks, int cols, int m, float *db, float *dalpha, float *sh) {
@@ -60,11 +49,11 @@ __device__ __forceinline__ void add_parts(const float *part, i64 blocks, int col
 }
 
 template <class T, int NB, bool DX, bool HEAD, bool AL>
-__device__ __forceinline__ void dx_dphi(const void *xv, const void *phi, const char *z, void *dxv, void *dphi, float *partial,
+__device__ __forceinline__ void dx_dphi(const void *xv, const uint4 *packed, const char *z, void *dxv, void *dphi, float *partial,
                                         unsigned long long *counters, const float *part, float *db, float *dalpha, const void *hg,
-                                        const float *hw, int type, int dtype, i64 sk, i64 sm, i64 N, i64 K, i64 M, int groups,
+                                        const float *hw, int dtype, i64 sk, i64 sm, i64 N, i64 K, i64 M, int groups,
                                         int splits, i64 split_tokens, int CW, int TW, int Q, i64 parts_blocks, int parts_cols, i64 C) {
-    extern __shared__ uint4 shared[];
+    extern __shared__ __align__(128) uint4 shared[];
     typedef typename T::elem E;
     const int VEC = T::VEC, HV = VEC / 2, NJ = VEC, COLS = 8 * NJ, W = NB * 8, ZR = 4 * W + 16, P = T::DXPARTS, XP = T::PARTS > 1 ? 2 : 1;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
@@ -76,77 +65,69 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const void *phi, const c
     const int grp = blockIdx.x % groups, split = blockIdx.x / groups, chunk = blockIdx.y;
     const int cw = warp % CW, tw = warp / CW;
     const i64 col0 = ((i64)grp * CW + cw) * COLS;
-    const i64 first = split * split_tokens, last = min(N, first + split_tokens);
-    const int tiles = (int)((last - first + 15) / 16), iters = (tiles + TW - 1) / TW, stages = (iters + Q - 1) / Q;
+    const i64 first = split * split_tokens;
+    const int rows = (int)(min(N, first + split_tokens) - first), tiles = (rows + 15) / 16, iters = (tiles + TW - 1) / TW, stages = (iters + Q - 1) / Q;
     const int stage_tokens = Q * TW * 16;
     const E *x = (const E *)xv;
     E *dx = (E *)dxv;
     const bool busy = col0 < K;
 
     const char *zsrc = z + ((i64)chunk * N + first) * ZR;
-    const i64 zbytes = (last - first) * ZR;
-    const char *zbuf = (const char *)(shared + 12 * DEPTH * 128);
+    const int zstage = stage_tokens * ZR;
+    const u32 zbuf = shared_address(shared + WARPS * DEPTH * 128);
     auto stage = [&](int s) { // starts the copy of the rows of stage s; zeros past the end
-        const u32 dst = shared_address(zbuf) + (s & 1) * stage_tokens * ZR;
-        const i64 from = (i64)s * stage_tokens * ZR;
-        for (int i = threadIdx.x * 16; i < stage_tokens * ZR; i += blockDim.x * 16) {
-            const bool in = from + i < zbytes;
-            copy16(dst + i, zsrc + (in ? from + i : 0), in ? 16 : 0);
-        }
+        const u32 dst = zbuf + (s & 1) * zstage;
+        const char *from = zsrc + (i64)s * zstage;
+        const int left = (int)min((i64)rows * ZR - (i64)s * zstage, (i64)zstage);
+#pragma unroll 1
+        for (int i = threadIdx.x * 16; i < zstage; i += WARPS * 512) copy16_or_zero(dst + i, i < left ? from + i : zsrc, i < left ? 16 : 0);
     };
 
-    // A lane's own 64 bytes of a tile, by load and row half, wait in its own places of a ring: nobody else reads them.
-    uint4 *ring = shared + warp * DEPTH * 128 + lane;
-    auto load = [&](int it) {
-        if (it < iters && busy) {
-            uint4 *slot = ring + (it % DEPTH) * 128;
-            const i64 row = first + ((i64)it * TW + tw) * 16 + g;
-            const E *p = x + row * K;
+    // Tiles of x wait in a ring that the warp has for itself.
+    const u32 ring = shared_address(shared + warp * DEPTH * 128), own = ring + tile_own(lane), line = ring + tile_line(lane);
+    const bool whole = AL && col0 + COLS <= K;
+    const i64 line_at = (first + tw * 16 + (lane >> 3)) * K + col0 + (lane & 7) * VEC, tile_step = (i64)TW * 16 * K;
+    const int line_row = lane >> 3;
+    const i64 line_col = col0 + (lane & 7) * VEC;
+    const E *src = x + line_at;
+    int lrow = tw * 16; // of the next tile to load, from `first`
+    u32 lslot = 0;
+    auto load = [&]() {
+        if (whole && lrow + 16 <= rows) {
 #pragma unroll
-            for (int l = 0; l < 2; l++)
+            for (int q = 0; q < 4; q++) copy16(line + lslot + q * 512, src + q * 4 * K);
+        } else if (busy && lrow < rows) {
 #pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    const i64 col = col0 + l * 4 * VEC + t * VEC;
-                    const bool in = row + 8 * h < last && col < K;
-                    if (AL)
-                        copy16(shared_address(slot + (2 * l + h) * 32), in ? p + h * 8 * K + col : x, in ? 16 : 0);
-                    else
-                        slot[(2 * l + h) * 32] = load_row<T, AL>(p + h * 8 * K, col, K, in);
-                }
+            for (int q = 0; q < 4; q++) {
+                const bool in = lrow + line_row + 4 * q < rows && line_col < K;
+                if (AL)
+                    copy16_or_zero(line + lslot + q * 512, in ? src + q * 4 * K : x, in ? 16 : 0);
+                else
+                    st_shared(line + lslot + q * 512, load_row<T, AL>(src + q * 4 * K - line_col, line_col, K, in));
+            }
         }
         copy_commit();
+        src += tile_step, lrow += TW * 16;
+        lslot = lslot == (DEPTH - 1) * 2048 ? 0 : lslot + 2048;
     };
     stage(0);
-#pragma unroll
-    for (int i = 0; i < DEPTH - 1; i++) load(i);
+#pragma unroll 1
+    for (int i = 0; i < DEPTH - 1; i++) load();
 
-    // phi, as right operand of dx: columns of the warp, rows m = 2t, 2t+1 | 2t+8, 2t+9 | 2t+16, 2t+17.
+    // phi, as right operand of dx: words of a lane, see pack_phi.
     u32 ph[DX ? NJ : 1][3][P];
     if constexpr (DX) {
-        const bool paired = sm == 1 && sk % 2 == 0 && M % 2 == 0 && ((unsigned long long)phi & 7) == 0;
-        with_type(type, [&](auto tag) {
-            typedef decltype(tag) PT;
-            const typename PT::elem *src = (const typename PT::elem *)phi;
-            auto fill = [&](auto read) {
+        const uint4 *pk = packed + ((i64)grp * CW + cw) * (3 * NJ / 4) * P * 32 + lane;
 #pragma unroll
-                for (int j = 0; j < NJ; j++)
+        for (int p = 0; p < P; p++)
 #pragma unroll
-                    for (int q = 0; q < 3; q++) {
-                        float a = 0.f, b = 0.f;
-                        read(col0 + block_column<T>(j, g >> 1, g & 1), (i64)(q * 8 + 2 * t), a, b);
-                        split_pair<P>(a, b, ph[j][q]);
-                    }
-            };
-            if (paired)
-                fill([&](i64 k, i64 m, float &a, float &b) {
-                    if (k < K && m < M) load_pair<PT>(src + k * sk + m, a, b);
-                });
-            else
-                fill([&](i64 k, i64 m, float &a, float &b) {
-                    if (k < K && m < M) a = PT::get(src[k * sk + m * sm]);
-                    if (k < K && m + 1 < M) b = PT::get(src[k * sk + (m + 1) * sm]);
-                });
-        });
+            for (int v = 0; v < 3 * NJ / 4; v++) {
+                const uint4 w = __ldg(pk + (p * (3 * NJ / 4) + v) * 32);
+                ph[(4 * v) / 3][(4 * v) % 3][p] = w.x;
+                ph[(4 * v + 1) / 3][(4 * v + 1) % 3][p] = w.y;
+                ph[(4 * v + 2) / 3][(4 * v + 2) % 3][p] = w.z;
+                ph[(4 * v + 3) / 3][(4 * v + 3) % 3][p] = w.w;
+            }
     }
 
     float acc[NJ / 2][NB][4];
@@ -155,6 +136,11 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const void *phi, const c
 #pragma unroll
         for (int j = 0; j < NB; j++) acc[i][j][0] = acc[i][j][1] = acc[i][j][2] = acc[i][j][3] = 0.f;
 
+    E *out = dx + line_at;
+    int row0 = tw * 16; // of the tile in hand, from `first`
+    u32 slot = 0;
+    const u32 zlane = (lane & 15) * ZR + (lane >> 4) * 16, zlane2 = (lane & 15) * ZR + (NB - 1) * 16, zown = g * ZR + 4 * W;
+#pragma unroll 1
     for (int s = 0; s < stages; s++) {
         // The copies of stage s went with the first group of stage s - 1 (of the walk, for the first).
         if (Q >= DEPTH - 1)
@@ -163,21 +149,22 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const void *phi, const c
             copy_wait<0>();
         __syncthreads();
         if (s + 1 < stages) stage(s + 1);
-        const char *zs = zbuf + (s & 1) * stage_tokens * ZR;
-        for (int i = 0; i < Q; i++) {
-            const int it = s * Q + i;
-            if (it >= iters) break;
+        u32 zt = zbuf + (s & 1) * zstage + tw * 16 * ZR;
+        const int end = min(Q, iters - s * Q);
+#pragma unroll 1
+        for (int i = 0; i < end; i++) {
             copy_wait<DEPTH - 2>();
-            load(it + DEPTH - 1);
-            if (!busy) continue;
-            uint4 cur[2][2];
-#pragma unroll
-            for (int l = 0; l < 2; l++)
-#pragma unroll
-                for (int h = 0; h < 2; h++) cur[l][h] = ring[(it % DEPTH) * 128 + (2 * l + h) * 32];
+            __syncwarp();
+            load();
+            const u32 mine = own + slot, whole_lines = line + slot, zat = zt;
+            const int row = row0;
+            slot = slot == (DEPTH - 1) * 2048 ? 0 : slot + 2048;
+            zt += TW * 16 * ZR, row0 += TW * 16;
+            if (!busy || row >= rows) continue;
+            uint4 cur[2][2]; // [half of the columns][row g, g + 8]
+            cur[0][0] = ld_shared(mine), cur[0][1] = ld_shared(mine + 1024);
+            cur[1][0] = ld_shared(mine ^ 64), cur[1][1] = ld_shared((mine ^ 64) + 1024);
 
-            const char *zt = zs + (i * TW + tw) * 16 * ZR;
-            const u32 zrow = shared_address(zt) + (lane & 15) * ZR + (lane >> 4) * 16;
             u32 xw[2][2][HV][XP]; // [row half][load][word][part]
 #pragma unroll
             for (int l = 0; l < 2; l++) parts<T, XP>(cur[l][0], xw[0][l]), parts<T, XP>(cur[l][1], xw[1][l]);
@@ -188,15 +175,14 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const void *phi, const c
 #pragma unroll
                 for (int j = 0; j + 1 < NB; j += 2) {
                     u32 r[4];
-                    ldmatrix4<true>(r, zrow + j * 16);
+                    ldmatrix4<true>(r, zat + zlane + j * 16);
                     bh[j][0] = r[0], bh[j][1] = r[1], bh[j + 1][0] = r[2], bh[j + 1][1] = r[3];
-                    ldmatrix4<true>(r, zrow + 2 * W + j * 16);
+                    ldmatrix4<true>(r, zat + zlane + 2 * W + j * 16);
                     bl[j][0] = r[0], bl[j][1] = r[1], bl[j + 1][0] = r[2], bl[j + 1][1] = r[3];
                 }
                 if (NB & 1) {
-                    const u32 p = shared_address(zt) + (lane & 15) * ZR + (NB - 1) * 16;
-                    ldmatrix2<true>(bh[NB - 1], p);
-                    ldmatrix2<true>(bl[NB - 1], p + 2 * W);
+                    ldmatrix2<true>(bh[NB - 1], zat + zlane2);
+                    ldmatrix2<true>(bl[NB - 1], zat + zlane2 + 2 * W);
                 }
 #pragma unroll
                 for (int q = 0; q < NJ / 2; q++) {
@@ -215,47 +201,50 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const void *phi, const c
 
             if (DX && dx) {
                 u32 ah[4], ah2[2], az[4], az2[2]; // z: high parts of m 0-15, 16-23; low parts
-                const u32 p2 = shared_address(zt) + (lane & 15) * ZR + 32;
-                ldmatrix4<false>(ah, zrow);
-                ldmatrix2<false>(ah2, p2);
-                ldmatrix4<false>(az, zrow + 2 * W);
-                ldmatrix2<false>(az2, p2 + 2 * W);
-                const float c0 = *(const float *)(zt + g * ZR + 4 * W), c1 = *(const float *)(zt + (g + 8) * ZR + 4 * W);
-                const i64 row = first + ((i64)it * TW + tw) * 16 + g;
-                E *p = dx + row * K;
+                ldmatrix4<false>(ah, zat + zlane);
+                ldmatrix2<false>(ah2, zat + zlane2);
+                ldmatrix4<false>(az, zat + zlane + 2 * W);
+                ldmatrix2<false>(az2, zat + zlane2 + 2 * W);
+                float c0, c1;
+                asm volatile("ld.shared.f32 %0, [%1];" : "=f"(c0) : "r"(zat + zown) : "memory");
+                asm volatile("ld.shared.f32 %0, [%1];" : "=f"(c1) : "r"(zat + zown + 8 * ZR) : "memory");
 #pragma unroll
                 for (int l = 0; l < 2; l++) {
-                    const i64 col = col0 + l * 4 * VEC + t * VEC;
                     float f0[VEC], f1[VEC];
                     T::unpack(cur[l][0], f0);
                     T::unpack(cur[l][1], f1);
 #pragma unroll
                     for (int e = 0; e < VEC; e++) f0[e] *= c0, f1[e] *= c1;
                     if (HEAD) { // plus w[i] g[c] of the weighted sum
-                        if (AL) {
-                            if (col < K) {
-                                const i64 st = col / C, n = K / C;
+                        const i64 col = col0 + l * 4 * VEC + t * VEC, n = K / C;
+#pragma unroll
+                        for (int h = 0; h < 2; h++) {
+                            const i64 at = first + row + 8 * h + g;
+                            if (row + 8 * h + g >= rows) continue;
+                            if (AL) {
+                                if (col >= K) continue;
+                                const i64 st = col / C;
                                 float v[VEC];
-                                if (row < last) {
-                                    T::unpack(ld_stream((const E *)hg + row * C + col - st * C), v);
-                                    const float w = hw[row * n + st];
+                                T::unpack(ld_stream((const E *)hg + at * C + col - st * C), v);
+                                const float w = hw[at * n + st];
 #pragma unroll
-                                    for (int e = 0; e < VEC; e++) f0[e] = fmaf(w, v[e], f0[e]);
+                                for (int e = 0; e < VEC; e++) {
+                                    if (h == 0)
+                                        f0[e] = fmaf(w, v[e], f0[e]);
+                                    else
+                                        f1[e] = fmaf(w, v[e], f1[e]);
                                 }
-                                if (row + 8 < last) {
-                                    T::unpack(ld_stream((const E *)hg + (row + 8) * C + col - st * C), v);
-                                    const float w = hw[(row + 8) * n + st];
+                            } else {
 #pragma unroll
-                                    for (int e = 0; e < VEC; e++) f1[e] = fmaf(w, v[e], f1[e]);
+                                for (int e = 0; e < VEC; e++) {
+                                    const i64 k = col + e, st = k / C;
+                                    if (k >= K) continue;
+                                    const float v = hw[at * n + st] * T::get(((const E *)hg)[at * C + k - st * C]);
+                                    if (h == 0)
+                                        f0[e] += v;
+                                    else
+                                        f1[e] += v;
                                 }
-                            }
-                        } else {
-#pragma unroll
-                            for (int e = 0; e < VEC; e++) {
-                                const i64 k = col + e, st = k / C, n = K / C;
-                                if (k < K && row < last) f0[e] = fmaf(hw[row * n + st], T::get(((const E *)hg)[row * C + k - st * C]), f0[e]);
-                                if (k < K && row + 8 < last)
-                                    f1[e] = fmaf(hw[(row + 8) * n + st], T::get(((const E *)hg)[(row + 8) * C + k - st * C]), f1[e]);
                             }
                         }
                     }
@@ -274,8 +263,19 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const void *phi, const c
                         }
                         f0[2 * w] = d[0], f0[2 * w + 1] = d[1], f1[2 * w] = d[2], f1[2 * w + 1] = d[3];
                     }
-                    store_row<T, AL>(p, col, K, row < last, T::pack(f0));
-                    store_row<T, AL>(p + 8 * K, col, K, row + 8 < last, T::pack(f1));
+                    // dx takes the place of x, then leaves in whole lines.
+                    st_shared(l ? mine ^ 64 : mine, T::pack(f0));
+                    st_shared((l ? mine ^ 64 : mine) + 1024, T::pack(f1));
+                }
+                __syncwarp();
+                E *p = out + (i64)row * K - (i64)tw * 16 * K;
+                if (whole && row + 16 <= rows) {
+#pragma unroll
+                    for (int q = 0; q < 4; q++) st_stream(p + q * 4 * K, ld_shared(whole_lines + q * 512));
+                } else {
+#pragma unroll
+                    for (int q = 0; q < 4; q++)
+                        store_row<T, AL>(p + q * 4 * K - line_col, line_col, K, row + line_row + 4 * q < rows, ld_shared(whole_lines + q * 512));
                 }
             }
         }
@@ -342,18 +342,18 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const void *phi, const c
     }
 }
 
-// x [N, K], phi, z, dx (may be 0), dphi (strides of phi), partial sums of dphi, counters (zero), partial sums of db and dalpha,
-// db, dalpha; head: g [N, C], w [N, n]; types of phi and dphi, strides of phi, N, K, M; groups of columns, splits of the tokens,
+// x [N, K], packed phi, z, dx (may be 0), dphi (strides of phi), partial sums of dphi, counters (zero), partial sums of db and dalpha,
+// db, dalpha; head: g [N, C], w [N, n]; type and strides of dphi, N, K, M; groups of columns, splits of the tokens,
 // tokens of a split, warps of a block along K and along the tokens, tiles of a stage; blocks and columns of the partial sums; C.
 // Grid: groups * splits, and one block more where there is a db; chunks of columns of z. Block: 384. Shared: the rings
 // and two stages of z, or the sums of dphi of all warps.
 #define DX_DPHI(name, T, NB, DX, HEAD, AL)                                                                                          \
     extern "C" __global__ void __launch_bounds__(384, 1)                                                                            \
-        name(const void *x, const void *phi, const char *z, void *dx, void *dphi, float *partial, unsigned long long *counters,     \
-             const float *part, float *db, float *dalpha, const void *hg, const float *hw, i64 type, i64 dtype, i64 sk, i64 sm,     \
+        name(const void *x, const uint4 *packed, const char *z, void *dx, void *dphi, float *partial, unsigned long long *counters, \
+             const float *part, float *db, float *dalpha, const void *hg, const float *hw, i64 dtype, i64 sk, i64 sm,               \
              i64 N, i64 K, i64 M, i64 groups, i64 splits, i64 split_tokens, i64 cw, i64 tw, i64 q, i64 pb, i64 pc, i64 C) {         \
-        dx_dphi<T, NB, DX, HEAD, AL>(x, phi, z, dx, dphi, partial, counters, part, db, dalpha, hg, hw, (int)type, (int)dtype, sk,   \
-                                     sm, N, K, M, (int)groups, (int)splits, split_tokens, (int)cw, (int)tw, (int)q, pb, (int)pc, C); \
+        dx_dphi<T, NB, DX, HEAD, AL>(x, packed, z, dx, dphi, partial, counters, part, db, dalpha, hg, hw, (int)dtype, sk, sm,       \
+                                     N, K, M, (int)groups, (int)splits, split_tokens, (int)cw, (int)tw, (int)q, pb, (int)pc, C); \
     }
 #define DX_DPHIS(t, T)                                          \
     DX_DPHI(mhc_dx_dphi_##t, T, 3, true, false, true)           \

@@ -187,6 +187,22 @@ __device__ __forceinline__ void with_type(int type, F f) {
         f(F16());
 }
 
+// Tiles of 16 rows of 128 bytes in shared memory: global memory is read and written in whole lines, eight lanes a row, while the
+// tensor cores want rows g and g + 8 and chunks t and 4 + t of lane 4g+t. Odd rows swap their halves, so neither way meets a bank
+// conflict. tile_line is the offset of a lane's 16 bytes of rows lane/8 + 4q (+ 512 q), tile_own that of its own row g, chunk t
+// (chunk 4 + t: ^ 64; row g + 8: + 1024).
+__device__ __forceinline__ u32 tile_line(int lane) { return (lane >> 3) * 128 + ((lane & 7) ^ ((lane >> 3 & 1) << 2)) * 16; }
+__device__ __forceinline__ u32 tile_own(int lane) { return (lane >> 2) * 128 + ((lane & 3) | ((lane >> 2 & 1) << 2)) * 16; }
+
+__device__ __forceinline__ uint4 ld_shared(u32 p) {
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(p) : "memory");
+    return v;
+}
+__device__ __forceinline__ void st_shared(u32 p, uint4 v) {
+    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+
 // tensor cores
 
 // mma16816 adds A [16 x 16] B [16 x 8] to C, mma1688 A [16 x 8] B [8 x 8]: bfloat16 operands, float32 sums.
@@ -228,8 +244,11 @@ __device__ __forceinline__ void ldmatrix2(u32 (&r)[2], u32 p) {
         asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(p) : "memory");
 }
 
-// copy16 starts a copy of 16 bytes to shared memory, of which those past `bytes` are zeros.
-__device__ __forceinline__ void copy16(u32 dst, const void *src, int bytes) {
+// copy16 starts a copy of 16 bytes to shared memory; copy16_or_zero writes zeros where bytes is 0.
+__device__ __forceinline__ void copy16(u32 dst, const void *src) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(dst), "l"(src) : "memory");
+}
+__device__ __forceinline__ void copy16_or_zero(u32 dst, const void *src, int bytes) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(bytes) : "memory");
 }
 __device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -238,17 +257,17 @@ __device__ __forceinline__ void copy_wait() { asm volatile("cp.async.wait_group 
 
 // scalar mathematics
 
-// reciprocal is within one unit in the last place of 1/x, for 1e-38 < x < 1e38.
+// reciprocal is within one unit in the last place of 1/x, for 1e-38 < x < 1e38; 0 beyond.
 __device__ __forceinline__ float reciprocal(float x) {
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 
-__device__ __forceinline__ float sigmoid(float x) { return 1.f / (1.f + expf(-x)); }
+__device__ __forceinline__ float sigmoid(float x) { return reciprocal(1.f + expf(-x)); }
 
 // sigmoid_slope is s(1-s) without the cancellation of 1-s.
 __device__ __forceinline__ float sigmoid_slope(float x) {
-    float e = expf(-fabsf(x)), d = 1.f + e;
-    return e / (d * d);
+    const float e = expf(-fabsf(x)), y = reciprocal(1.f + e);
+    return e * y * y;
 }

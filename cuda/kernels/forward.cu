@@ -4,13 +4,14 @@
 // adds the ranges in a fixed order and ends in the activations and Sinkhorn. Nothing is added atomically.
 //
 // Ideas
-// - A warp owns 16 tokens and walks along its block's range of K; x goes from memory to registers, 16 bytes a lane, with no
-//   shared memory and no barrier between. A contraction may run over K in any order: lane t of a quad takes 8 neighbouring
-//   columns (4 of float32) and calls them the columns that the tensor core wants of it; phi is permuted to match.
+// - A warp owns 16 tokens and walks along its block's range of K, 128 bytes a step. x comes in whole lines through a ring of
+//   asynchronous copies that the warp has for itself: no barriers. A contraction may run over K in any order: lane t of a quad
+//   takes 8 neighbouring columns (4 of float32) and calls them the columns that the tensor core wants of it; phi is permuted to
+//   match.
 // - The block's rows of phi lie in shared memory as ready operand fragments, one access a lane and product.
-// - Rotating register buffers keep 2 to 6 KB of x a warp in flight, across tiles too.
 // - Elements that are not bfloat16 are split: a float16 is two bfloat16, exactly, a float32 three. Products of parts that
 //   matter are added: two with a float32 phi and bfloat16 x, three with float16, six with float32.
+// - The sum of squares of bfloat16 rows is the diagonal of x x^T, two products more.
 #include "common.cuh"
 #include "sinkhorn.cuh"
 
@@ -33,128 +34,156 @@ struct Row8 {
     }
 };
 
+// FDEPTH is the number of tiles of a warp on their way or in use.
+#define FDEPTH 3
+
 // mix_partial: partial[chunk][range][token][W] and squares[range][token], W = 8*NB columns a chunk, P parts of phi.
 template <class T, int P, int NB, bool AL>
 __device__ __forceinline__ void mix_partial(const void *xv, const void *phi, float *partial, float *squares, int type, i64 sk, i64 sm,
                                             i64 N, i64 K, i64 M, int range, int ranges) {
-    extern __shared__ u32 frag[]; // [k step][n block][lane][part][2]: rows 0-1 and 2-3 of the lane's four
+    extern __shared__ __align__(128) uint4 shared[]; // rings, then fragments
     typedef typename T::elem E;
-    const int VEC = T::VEC, W = NB * 8;
+    const int VEC = T::VEC, W = NB * 8, TILE = 8 * VEC, PITCH = 72 * P;
+    const bool MMASQ = T::PARTS == 1; // sums of squares on the tensor cores too: x x^T, of which the diagonal counts
     const E *x = (const E *)xv;
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5, g = lane >> 2, t = lane & 3;
     const int r = blockIdx.x % ranges, tb = blockIdx.x / ranges, tbs = gridDim.x / ranges;
-    const i64 k0 = (i64)r * range, kend = min(K, k0 + range), m0 = (i64)blockIdx.y * W;
+    const i64 k0 = (i64)r * range, m0 = (i64)blockIdx.y * W;
+    const int len = (int)min((i64)range, K - k0), steps = (len + TILE - 1) / TILE, whole = len / TILE;
+    u32 *frag = (u32 *)(shared + warps * FDEPTH * 128); // [k step][n block], PITCH apart: [lane][part][2], rows 0-1 and 2-3 of a lane
 
-    const i64 tiles = (N + 15) / 16;
-    const int steps = (int)((kend - k0 + 8 * VEC - 1) / (8 * VEC)); // of 8*VEC columns
-    const i64 stride = (i64)tbs * 8;
-
-    // Positions of the loads and of the products; a position is a tile and a step.
-    i64 lt = (i64)tb * 8 + warp, pt = lt;
+    // Positions of the loads and of the products: a tile of 16 tokens and a step of 128 bytes of the range.
+    const i64 tiles = (N + 15) / 16, full = N / 16, stride = (i64)tbs * warps;
+    i64 lt = (i64)tb * warps + warp, pt = lt;
     int ls = 0, ps = 0;
-    const int NBUF = T::PARTS == 1 ? 3 : 2;
-    uint4 buf[NBUF][4];
-
-    auto load = [&](uint4 (&b)[4]) {
-        if (lt < tiles) {
-            const i64 row = lt * 16 + g;
-            const i64 col = k0 + (i64)ls * 8 * VEC + t * VEC;
-            const E *p = x + row * K, *q = p + 8 * K;
-            b[0] = load_row<T, AL>(p, col, kend, row < N);
-            b[1] = load_row<T, AL>(q, col, kend, row + 8 < N);
-            b[2] = load_row<T, AL>(p, col + 4 * VEC, kend, row < N);
-            b[3] = load_row<T, AL>(q, col + 4 * VEC, kend, row + 8 < N);
-        }
-        if (++ls == steps) ls = 0, lt += stride;
-    };
+    const u32 ring = shared_address(shared + warp * FDEPTH * 128), own = ring + tile_own(lane), line = ring + tile_line(lane);
+    u32 lslot = 0, pslot = 0;
+    const E *src = x + (lt * 16 + (lane >> 3)) * K + k0 + (lane & 7) * VEC;
+    auto load = [&]() {
+        if (AL && lt < full && ls < whole) {
 #pragma unroll
-    for (int i = 0; i < NBUF; i++) load(buf[i]);
+            for (int q = 0; q < 4; q++) copy16(line + lslot + q * 512, src + q * 4 * K);
+        } else if (lt < tiles) {
+#pragma unroll
+            for (int q = 0; q < 4; q++) {
+                const bool in = lt * 16 + (lane >> 3) + 4 * q < N;
+                const int col = ls * TILE + (lane & 7) * VEC;
+                if (AL)
+                    copy16_or_zero(line + lslot + q * 512, in && col < len ? src + q * 4 * K : x, in && col < len ? 16 : 0);
+                else
+                    st_shared(line + lslot + q * 512, load_row<T, AL>(src + q * 4 * K - col, col, len, in));
+            }
+        }
+        copy_commit();
+        src += TILE;
+        if (++ls == steps) ls = 0, lt += stride, src += stride * 16 * K - (i64)steps * TILE;
+        lslot = lslot == (FDEPTH - 1) * 2048 ? 0 : lslot + 2048;
+    };
+#pragma unroll 1
+    for (int i = 0; i < FDEPTH - 1; i++) load();
 
-    // phi to shared memory. A task is two rows and eight columns; a thread loads for several before it stores.
+    // phi to shared memory. A task is four rows and eight columns: what a lane of each of 8 quads takes for a product.
     {
         const bool fast = sm == 1 && M % 8 == 0 && ((unsigned long long)phi & 15) == 0;
-        const int tasks = steps * 4 * VEC * NB;
-        auto put = [&](int task, const float (&a)[8], const float (&b)[8]) {
-            const int nb = task % NB, row = task / NB * 2;
-            const int e = row % VEC, step = row / (4 * VEC) * (VEC / 4) + e / 4;
-            u32 *f = frag + ((step * NB + nb) * 32 + row % (4 * VEC) / VEC) * (2 * P) + ((e & 3) >> 1);
+        const int tasks = steps * (VEC / 2) * NB * 4;
+        auto put = [&](int task, const float (&f)[4][8]) {
+            u32 *p = frag + (task >> 2) * PITCH + (task & 3) * (2 * P);
 #pragma unroll
             for (int i = 0; i < 8; i++) {
-                u32 w[P];
-                split_pair<P>(a[i], b[i], w);
+                u32 a[P], b[P];
+                split_pair<P>(f[0][i], f[1][i], a);
+                split_pair<P>(f[2][i], f[3][i], b);
+                if constexpr (P == 2) {
+                    *(uint4 *)(p + i * 8 * P) = make_uint4(a[0], b[0], a[1], b[1]);
+                } else {
 #pragma unroll
-                for (int p = 0; p < P; p++) f[i * 4 * 2 * P + 2 * p] = w[p];
+                    for (int q = 0; q < P; q++) *(uint2 *)(p + i * 8 * P + 2 * q) = make_uint2(a[q], b[q]);
+                }
             }
+        };
+        auto row_of = [&](int task) {
+            const int step = (task >> 2) / NB;
+            return step / (VEC / 4) * 4 * VEC + (task & 3) * VEC + step % (VEC / 4) * 4;
         };
         with_type(type, [&](auto tag) {
             typedef decltype(tag) PT;
-            const typename PT::elem *ph = (const typename PT::elem *)phi;
-            const int U = PT::VEC / 2; // tasks at a time: 64 registers
+            const typename PT::elem *ph = (const typename PT::elem *)phi + k0 * sk;
             if (fast) {
-                for (int task = threadIdx.x; task < tasks; task += U * 256) {
-                    Row8<PT> a[U], b[U];
+#pragma unroll 1
+                for (int task = threadIdx.x; task < tasks; task += blockDim.x) {
+                    const int row = row_of(task), nb = (task >> 2) % NB;
+                    const i64 m = m0 + nb * 8;
+                    Row8<PT> v[4];
 #pragma unroll
-                    for (int u = 0; u < U; u++) {
-                        const int tk = task + u * 256;
-                        const i64 k = k0 + tk / NB * 2, m = m0 + tk % NB * 8;
-                        const bool in = tk < tasks && m < M;
-                        a[u].load(ph + k * sk + m, in && k < kend);
-                        b[u].load(ph + (k + 1) * sk + m, in && k + 1 < kend);
-                    }
+                    for (int i = 0; i < 4; i++) v[i].load(ph + (row + i) * sk + m, row + i < len && m < M);
+                    float f[4][8];
 #pragma unroll
-                    for (int u = 0; u < U; u++) {
-                        float fa[8], fb[8];
-                        a[u].get(fa), b[u].get(fb);
-                        if (task + u * 256 < tasks) put(task + u * 256, fa, fb);
-                    }
+                    for (int i = 0; i < 4; i++) v[i].get(f[i]);
+                    put(task, f);
                 }
             } else {
-                for (int task = threadIdx.x; task < tasks; task += 256) {
-                    const i64 k = k0 + task / NB * 2, m = m0 + task % NB * 8;
-                    float fa[8], fb[8];
+#pragma unroll 1
+                for (int task = threadIdx.x; task < tasks; task += blockDim.x) {
+                    const int row = row_of(task), nb = (task >> 2) % NB;
+                    const i64 m = m0 + nb * 8;
+                    float f[4][8];
 #pragma unroll
-                    for (int i = 0; i < 8; i++) {
-                        const typename PT::elem *p = ph + k * sk + (m + i) * sm;
-                        fa[i] = k < kend && m + i < M ? PT::get(p[0]) : 0.f;
-                        fb[i] = k + 1 < kend && m + i < M ? PT::get(p[sk]) : 0.f;
-                    }
-                    put(task, fa, fb);
+                    for (int i = 0; i < 4; i++)
+#pragma unroll
+                        for (int j = 0; j < 8; j++) f[i][j] = row + i < len && m + j < M ? PT::get(ph[(row + i) * sk + (m + j) * sm]) : 0.f;
+                    put(task, f);
                 }
             }
         });
     }
     __syncthreads();
 
-    float acc[NB][4];
-    float s0 = 0.f, s1 = 0.f;
+    float acc[NB][4], sq[2][4];
 #pragma unroll
     for (int j = 0; j < NB; j++) acc[j][0] = acc[j][1] = acc[j][2] = acc[j][3] = 0.f;
+#pragma unroll
+    for (int i = 0; i < 4; i++) sq[0][i] = sq[1][i] = 0.f;
 
-    auto multiply = [&](uint4 (&b)[4]) {
+    const u32 *fp = frag + lane * (2 * P);
+#pragma unroll 1
+    while (pt < tiles) {
+        copy_wait<FDEPTH - 2>();
+        __syncwarp();
+        uint4 b[2][2]; // [half of the columns][row g, g + 8]
+        b[0][0] = ld_shared(own + pslot), b[0][1] = ld_shared(own + pslot + 1024);
+        b[1][0] = ld_shared((own + pslot) ^ 64), b[1][1] = ld_shared(((own + pslot) ^ 64) + 1024);
+        pslot = pslot == (FDEPTH - 1) * 2048 ? 0 : pslot + 2048;
+        load();
 #pragma unroll
         for (int l = 0; l < 2; l++) {
             u32 a[VEC / 2][T::PARTS], c[VEC / 2][T::PARTS];
-            parts<T, T::PARTS>(b[2 * l], a);
-            parts<T, T::PARTS>(b[2 * l + 1], c);
-            float f[VEC];
-            T::unpack(b[2 * l], f);
+            parts<T, T::PARTS>(b[l][0], a);
+            parts<T, T::PARTS>(b[l][1], c);
+            if (!MMASQ) {
+                float f[VEC];
+                T::unpack(b[l][0], f);
 #pragma unroll
-            for (int i = 0; i < VEC; i++) s0 = fmaf(f[i], f[i], s0);
-            T::unpack(b[2 * l + 1], f);
+                for (int i = 0; i < VEC; i++) sq[0][0] = fmaf(f[i], f[i], sq[0][0]);
+                T::unpack(b[l][1], f);
 #pragma unroll
-            for (int i = 0; i < VEC; i++) s1 = fmaf(f[i], f[i], s1);
+                for (int i = 0; i < VEC; i++) sq[1][0] = fmaf(f[i], f[i], sq[1][0]);
+            }
 #pragma unroll
             for (int s = 0; s < VEC / 4; s++) {
-                const u32 *q = frag + (((ps * 2 + l) * (VEC / 4) + s) * NB * 32 + lane) * (2 * P);
+                const u32 *q = fp + (l * (VEC / 4) + s) * NB * PITCH;
+                if (MMASQ) {
+                    mma16816(sq[0], a[2 * s][0], c[2 * s][0], a[2 * s + 1][0], c[2 * s + 1][0], a[2 * s][0], a[2 * s + 1][0]);
+                    mma16816(sq[1], a[2 * s][0], c[2 * s][0], a[2 * s + 1][0], c[2 * s + 1][0], c[2 * s][0], c[2 * s + 1][0]);
+                }
 #pragma unroll
                 for (int j = 0; j < NB; j++) {
                     uint2 w[P];
                     if constexpr (P == 2) {
-                        const uint4 v = *(const uint4 *)(q + j * 128);
+                        const uint4 v = *(const uint4 *)(q + j * PITCH);
                         w[0] = make_uint2(v.x, v.y), w[1] = make_uint2(v.z, v.w);
                     } else {
 #pragma unroll
-                        for (int p = 0; p < P; p++) w[p] = *(const uint2 *)(q + j * 64 * P + 2 * p);
+                        for (int p = 0; p < P; p++) w[p] = *(const uint2 *)(q + j * PITCH + 2 * p);
                     }
                     // Products of parts down to the precision that is kept: part i of x, part p of phi.
 #pragma unroll
@@ -166,7 +195,8 @@ __device__ __forceinline__ void mix_partial(const void *xv, const void *phi, flo
                 }
             }
         }
-        if (++ps < steps) return;
+        fp += (VEC / 2) * NB * PITCH;
+        if (++ps < steps) continue;
         // The tile is done.
         const i64 row = pt * 16 + g;
         float *p = partial + (((i64)blockIdx.y * ranges + r) * N + row) * W + 2 * t;
@@ -176,30 +206,28 @@ __device__ __forceinline__ void mix_partial(const void *xv, const void *phi, flo
             if (row + 8 < N) *(float2 *)(p + 8 * W + j * 8) = make_float2(acc[j][2], acc[j][3]);
             acc[j][0] = acc[j][1] = acc[j][2] = acc[j][3] = 0.f;
         }
+        float s0 = sq[0][0], s1 = sq[1][0];
+        if (MMASQ) { // lane (g, t) holds columns 2t and 2t+1 of row g, g + 8
+            s0 = t == g >> 1 ? (g & 1 ? sq[0][1] : sq[0][0]) : 0.f;
+            s1 = t == g >> 1 ? (g & 1 ? sq[1][3] : sq[1][2]) : 0.f;
+        }
         s0 += __shfl_xor_sync(~0u, s0, 1), s1 += __shfl_xor_sync(~0u, s1, 1);
         s0 += __shfl_xor_sync(~0u, s0, 2), s1 += __shfl_xor_sync(~0u, s1, 2);
         if (t == 0 && blockIdx.y == 0) {
             if (row < N) squares[r * N + row] = s0;
             if (row + 8 < N) squares[r * N + row + 8] = s1;
         }
-        s0 = s1 = 0.f;
-        ps = 0, pt += stride;
-    };
-    while (pt < tiles) {
 #pragma unroll
-        for (int i = 0; i < NBUF; i++) {
-            if (pt < tiles) {
-                multiply(buf[i]);
-                load(buf[i]);
-            }
-        }
+        for (int i = 0; i < 4; i++) sq[0][i] = sq[1][i] = 0.f;
+        fp = frag + lane * (2 * P);
+        ps = 0, pt += stride;
     }
 }
 
 // x [N, K], phi with strides sk and sm, partial, squares; type of phi; N, K, M; rows of a range (a multiple of 64), ranges.
-// Grid: ranges * token blocks, chunks of columns. Block: 256. Shared: the fragments of a range.
+// Grid: ranges * token blocks, chunks of columns. Block: up to 512. Shared: the rings and the fragments of a range.
 #define MIX_PARTIAL(name, T, P, NB, AL)                                                                                          \
-    extern "C" __global__ void __launch_bounds__(256, 2) name(const void *x, const void *phi, float *partial, float *squares,    \
+    extern "C" __global__ void __launch_bounds__(512, 1) name(const void *x, const void *phi, float *partial, float *squares,    \
                                                               i64 type, i64 sk, i64 sm, i64 N, i64 K, i64 M, i64 range, i64 ranges) { \
         mix_partial<T, P, NB, AL>(x, phi, partial, squares, (int)type, sk, sm, N, K, M, (int)range, (int)ranges);                \
     }
@@ -241,13 +269,13 @@ __device__ __forceinline__ void coeffs_reduce(const float *partial, const float 
         if (t0 + tk < N) {
             if (c < 6) {
                 const float4 *p = (const float4 *)partial + (t0 + tk) * 6 + c;
-#pragma unroll 8
+#pragma unroll 4
                 for (int q = rg; q < nr; q += groups) {
                     const float4 v = __ldg(p + q * N * 6);
                     s.x += v.x, s.y += v.y, s.z += v.z, s.w += v.w;
                 }
             } else {
-#pragma unroll 8
+#pragma unroll 4
                 for (int q = rg; q < nr; q += groups) s.x += __ldg(squares + q * N + t0 + tk);
             }
         }
@@ -262,7 +290,7 @@ __device__ __forceinline__ void coeffs_reduce(const float *partial, const float 
             s += p[col], q += p[24];
         }
         if (tok < N && col < M) {
-            const float rr = 1.f / sqrtf(q / (float)K + rms_eps);
+            const float rr = rsqrtf(q / (float)K + rms_eps);
             const float v = s * rr, l = fmaf(al, v, bias);
             mix[tok * M + col] = v;
             logit[tk][col] = l;
@@ -313,7 +341,7 @@ extern "C" __global__ void __launch_bounds__(256) mhc_mix_reduce(REDUCE_ARGS) {
         float q = 0.f;
         for (int i = lane; i < nr; i += 32) q += squares[i * N + tok];
         for (int i = 16; i; i /= 2) q += __shfl_xor_sync(~0u, q, i);
-        const float rr = 1.f / sqrtf(q / (float)K + (float)rms_eps);
+        const float rr = rsqrtf(q / (float)K + (float)rms_eps);
         if (lane == 0) r[tok] = rr;
         for (int m = lane; m < (int)M; m += 32) {
             const int chunk = m / (int)width, c = m % (int)width;

@@ -7,19 +7,46 @@
 //
 // A row of z is what the next kernel copies to shared memory as it is: W high bfloat16 parts, W low ones, c, padding to 4W + 16
 // bytes (an odd multiple of 16: no bank conflicts); rows of one chunk of W columns after those of another.
-// Nothing of the forward but mix and r is read: the Sinkhorn iterations are run again here, then reversed.
+// Nothing of the forward but mix and r is read: the Sinkhorn iterations are run again here, then reversed. Blocks past the first
+// `blocks` pack phi for the next kernel meanwhile.
 #include "sinkhorn.cuh"
 
 // Arguments of both kernels: mode (0: g_pre is the gradient of mix, 1: coefficients, 2: g_pre is that of head weights); mix
 // [N, M], r [N], alpha, b; g_pre, g_post, g_res, g_r: any may be 0; z, part, hist (0: in shared memory), counters to be zeroed
-// for the next kernel and their number; N, K, M, streams, W, chunks; post_mult; Sinkhorn start, steps, eps.
+// for the next kernel and their number; N, K, M, streams, W, chunks; post_mult; Sinkhorn start, steps, eps; blocks; phi, packed
+// (0: not wanted), type and strides of phi, warps' shares of columns, n blocks of 8 columns of a share (8, or 4 of float32),
+// parts.
 #define GRAD_ARGS                                                                                                              \
     i64 mode, const float *mix, const float *r, const float *alpha, const float *b, const float *gpre, const float *gpost,     \
         const float *gres, const float *gr, char *z, float *part, float *hist, unsigned long long *counters, i64 ncounters,    \
-        i64 N, i64 K, i64 M, i64 n, i64 width, i64 chunks, double post_mult, i64 start, i64 steps, double sink_eps
+        i64 N, i64 K, i64 M, i64 n, i64 width, i64 chunks, double post_mult, i64 start, i64 steps, double sink_eps, i64 blocks, \
+        const void *phi, uint4 *packed, i64 type, i64 sk, i64 sm, i64 shares, i64 nj, i64 parts
 
-__device__ __forceinline__ void zero_counters(unsigned long long *counters, i64 n) {
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) counters[i] = 0;
+__device__ __forceinline__ void zero_counters(unsigned long long *counters, i64 n, i64 blocks) {
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blocks * blockDim.x) counters[i] = 0;
+}
+
+// pack_phi writes phi as right operands of dx, W = 24: for each share of columns, each four of the 3*nj words of a lane (word
+// 3j + q: column of block j, rows m = 8q + 2t and 8q + 2t + 1 of phi^T), each part where there are two, 16 bytes of each lane.
+__device__ __forceinline__ void pack_phi(i64 K, i64 M, i64 blocks, const void *phi, uint4 *packed, int type, i64 sk, i64 sm, i64 shares, int nj, int parts) {
+    const int vec = nj, per = 3 * nj / 4; // 16-byte vectors of a part
+    const i64 count = shares * per * 32;
+    for (i64 i = (blockIdx.x - blocks) * blockDim.x + threadIdx.x; i < count; i += (gridDim.x - blocks) * blockDim.x) {
+        const int lane = (int)(i & 31), v = (int)(i / 32 % per), g = lane >> 2, t = lane & 3;
+        const i64 share = i / 32 / per;
+        u32 hi[4], lo[4];
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const int w = 4 * v + e, j = w / 3, m = w % 3 * 8 + 2 * t;
+            const i64 k = share * 8 * nj + j / (vec / 2) * 4 * vec + (g >> 1) * vec + 2 * (j % (vec / 2)) + (g & 1);
+            const float a = k < K && m < M ? load_any(phi, k * sk + m * sm, type) : 0.f;
+            const float b = k < K && m + 1 < M ? load_any(phi, k * sk + (m + 1) * sm, type) : 0.f;
+            split2(a, b, hi[e], lo[e]);
+        }
+        uint4 *p = packed + share * per * parts * 32 + v * 32 + lane;
+        p[0] = make_uint4(hi[0], hi[1], hi[2], hi[3]);
+        if (parts == 2) p[per * 32] = make_uint4(lo[0], lo[1], lo[2], lo[3]);
+    }
 }
 
 // load_floats reads COUNT floats; 16 bytes at a time where S is 4.
@@ -41,7 +68,7 @@ __device__ __forceinline__ void load_floats(const float *p, float *f) {
 template <int S>
 __device__ __forceinline__ void grad_logits(const float *mix, const float *r, const float *alpha, const float *b, const float *gpre,
                                             const float *gpost, const float *gres, char *z, float *part, float *hist, i64 N, i64 K,
-                                            float post_mult, int start, int steps, float eps) {
+                                            float post_mult, int start, int steps, float eps, i64 blocks) {
     extern __shared__ float4 sh4[];
     const int M = S * S + 2 * S;
     float *sums = (float *)sh4; // [32][28]: G, and sums of G * mix for each alpha
@@ -53,7 +80,7 @@ __device__ __forceinline__ void grad_logits(const float *mix, const float *r, co
 #pragma unroll
     for (int i = 0; i < M; i++) bias[i] = __ldg(b + i);
     float total = 0.f;
-    for (i64 base = (i64)blockIdx.x * 32; base < N; base += (i64)gridDim.x * 32) {
+    for (i64 base = (i64)blockIdx.x * 32; base < N; base += blocks * 32) {
         const i64 tok = base + lane, at = min(tok, N - 1); // lanes past the end repeat the last token, and count as zero
         float G[M], mx[M];
         const float rr = r[at];
@@ -119,9 +146,13 @@ __device__ __forceinline__ void grad_logits(const float *mix, const float *r, co
 
 #define GRAD_LOGITS(S)                                                                                                         \
     extern "C" __global__ void __launch_bounds__(32) mhc_grad_logits_n##S(GRAD_ARGS) {                                         \
-        zero_counters(counters, ncounters);                                                                                    \
+        if (blockIdx.x >= blocks) {                                                                                            \
+            pack_phi(K, M, blocks, phi, packed, (int)type, sk, sm, shares, (int)nj, (int)parts);                               \
+            return;                                                                                                            \
+        }                                                                                                                      \
+        zero_counters(counters, ncounters, blocks);                                                                            \
         grad_logits<S>(mix, r, alpha, b, gpre, gpost, gres, z, part, hist, N, K, (float)post_mult, (int)start, (int)steps,     \
-                       (float)sink_eps);                                                                                       \
+                       (float)sink_eps, blocks);                                                                               \
     }
 GRAD_LOGITS(1)
 GRAD_LOGITS(2)
@@ -132,6 +163,10 @@ GRAD_LOGITS(4)
 // Sinkhorn). Shared: for each group two rows of P = roundup(M, 4) floats, three matrices with padded rows, the history.
 extern "C" __global__ void __launch_bounds__(128) mhc_grad_logits(GRAD_ARGS) {
     extern __shared__ float sh[];
+    if (blockIdx.x >= blocks) {
+        pack_phi(K, M, blocks, phi, packed, (int)type, sk, sm, shares, (int)nj, (int)parts);
+        return;
+    }
     const int m = (int)M, P = (m + 3) & ~3, W = (int)width;
     SinkGroup s;
     s.n = mode == 1 ? (int)n : 0, s.pitch = s.n | 1;
@@ -141,9 +176,9 @@ extern "C" __global__ void __launch_bounds__(128) mhc_grad_logits(GRAD_ARGS) {
     float *rows = sh, *row = rows + slot * 2 * P; // G, G * mix
     float *x = sh + slots * 2 * P + slot * 3 * size, *g = x + size, *y = g + size;
     float *h = hist ? hist + ((i64)blockIdx.x * slots + slot) * steps * n : sh + slots * (2 * P + 3 * size) + slot * steps * n;
-    zero_counters(counters, ncounters);
+    zero_counters(counters, ncounters, blocks);
     float tg[3] = {0.f, 0.f, 0.f}, tm[3] = {0.f, 0.f, 0.f}; // columns threadIdx.x + 128*i
-    for (i64 base = (i64)blockIdx.x * slots; base < N; base += (i64)gridDim.x * slots) {
+    for (i64 base = (i64)blockIdx.x * slots; base < N; base += blocks * slots) {
         const i64 tok = base + slot;
         const bool live = tok < N;
         const float rr = live ? r[tok] : 0.f;

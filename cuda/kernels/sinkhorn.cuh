@@ -51,7 +51,7 @@ __device__ __forceinline__ void sink_softmax(const float (&a)[S * S], float (&p)
         const float m = sink_max<S>(a, S * o, 1);
 #pragma unroll
         for (int i = 0; i < S; i++) p[S * o + i] = expf(a[S * o + i] - m);
-        const float s = 1.f / sink_sum<S>(p, S * o, 1);
+        const float s = reciprocal(sink_sum<S>(p, S * o, 1));
 #pragma unroll
         for (int i = 0; i < S; i++) p[S * o + i] *= s;
     }
@@ -247,7 +247,7 @@ __device__ __forceinline__ void sink_backward(float (&a)[S * S], float (&g)[S * 
     for (int o = 0; o < S; o++) {
 #pragma unroll
         for (int i = 0; i < S; i++)
-            if (eps > 0.f) g[S * o + i] *= y[S * o + i] / (y[S * o + i] + eps);
+            if (eps > 0.f) g[S * o + i] *= y[S * o + i] * reciprocal(y[S * o + i] + eps);
         const float t = sink_sum<S>(g, S * o, 1);
 #pragma unroll
         for (int i = 0; i < S; i++) g[S * o + i] -= y[S * o + i] * t;
@@ -275,7 +275,7 @@ __device__ __forceinline__ void sinkn_softmax(const SinkGroup &s, const float *a
         float *y = p + j * s.pitch, m = x[0], t = 0.f;
         for (int k = 1; k < s.n; k++) m = fmaxf(m, x[k]);
         for (int k = 0; k < s.n; k++) t += y[k] = expf(x[k] - m);
-        t = 1.f / t;
+        t = reciprocal(t);
         for (int k = 0; k < s.n; k++) y[k] *= t;
     }
     __syncwarp();
@@ -409,7 +409,7 @@ __device__ __forceinline__ void sinkn_backward(const SinkGroup &s, const float *
     for (int j = s.li; j < s.n; j += s.lanes) {
         float *gr = g + j * s.pitch, *pr = y + j * s.pitch, t = 0.f;
         for (int k = 0; k < s.n; k++) {
-            if (eps > 0.f) gr[k] *= pr[k] / (pr[k] + eps);
+            if (eps > 0.f) gr[k] *= pr[k] * reciprocal(pr[k] + eps);
             t += gr[k];
         }
         for (int k = 0; k < s.n; k++) gr[k] -= pr[k] * t;

@@ -150,44 +150,61 @@ func (s mixShape) chunk() (width, count int64) {
 	return 40, ceil(s.m, 40)
 }
 
-// A forward block has forwardWarps warps, each of which owns 16 tokens at a time and multiplies them by the block's range of
-// rows of phi, which lies in shared memory as bfloat16 fragments.
+// A forward block's warps own 16 tokens each at a time and multiply them by the block's range of rows of phi, which lies in
+// shared memory as bfloat16 fragments, next to a ring of forwardDepth steps of 2 KB for each warp.
 const (
-	forwardWarps  = 8
-	forwardShared = 96 << 10
+	forwardWarps = 16 // of a multiprocessor
+	forwardDepth = 3
 )
 
 // forwardSplit is the split of X phi over ranges of K (partial products, added up by the reducer) and blocks of tokens.
 type forwardSplit struct {
 	width, chunks int64 // of columns
+	warps         int64 // of a block
 	kRange        int64 // rows of phi of a block, a multiple of 64
 	ranges        int64
 	tokenBlocks   int64
+	shared        int64 // bytes
+}
+
+// fragmentBytes is the size of k rows of a chunk of phi in shared memory: a padded kilobyte for 16 rows, 8 columns, two parts.
+func (s mixShape) fragmentBytes(k, width int64) int64 {
+	return k / 16 * (width / 8) * 72 * s.parts() * 4
 }
 
 func (s mixShape) forward(lim Limits) forwardSplit {
-	f := forwardSplit{}
-	f.width, f.chunks = s.chunk()
-	maxRange := int64(forwardShared) / (f.width * 2 * s.parts()) / 64 * 64
+	var best forwardSplit
+	bestCost := 0.0
+	width, chunks := s.chunk()
 	tiles := max(ceil(s.n, 16), 1)
-	slots := int64(2 * lim.SMs) // two blocks a multiprocessor
-	best := 0.0
-	for kr := int64(64); ; kr *= 2 {
-		kr = min(kr, maxRange, roundUp(s.k, 64))
-		r := ceil(s.k, kr)
-		tb := min(max(slots/(r*f.chunks), 1), ceil(tiles, forwardWarps))
-		tilesPerWarp := ceil(tiles, forwardWarps*tb)
-		waves := ceil(r*tb*f.chunks, slots)
-		// Times in units of 1 us; a multiprocessor reads about 32 KB in one, shared by 16 warps.
-		run := float64(tilesPerWarp*kr*16*s.xt.Size())*2*forwardWarps/32e3 + 1.0 + float64(kr*s.parts()*f.width)/24e3
-		cost := float64(waves)*run + float64(r*s.n*f.chunks*(f.width+1)*8)/3e6
-		if best == 0 || cost < best {
-			best, f.kRange, f.ranges, f.tokenBlocks = cost, kr, r, tb
-		}
-		if kr == maxRange || kr >= s.k {
-			return f
+	for warps := int64(forwardWarps); warps >= 4; warps /= 2 {
+		slots := int64(lim.SMs) * (forwardWarps / warps)
+		rings := warps * forwardDepth * 2048
+		limit := min(int64(lim.SharedPerBlock), (int64(lim.SharedPerSM)-int64(forwardWarps/warps)*1024)/(forwardWarps/warps))
+		for most := int64(64); ; most += max(64, most/4/64*64) {
+			kr := roundUp(ceil(s.k, ceil(s.k, most)), 64) // ranges of about the same size
+			r := ceil(s.k, kr)
+			shared := rings + s.fragmentBytes(kr, width)
+			if shared > limit {
+				break
+			}
+			tb := min(max(slots/(r*chunks), 1), ceil(tiles, warps))
+			tilesPerWarp := ceil(tiles, warps*tb)
+			waves := ceil(r*tb*chunks, slots)
+			// Times in units of 1 us: a multiprocessor reads about 32 KB in one, shared by its warps; it turns 20 KB of fragments.
+			run := 1 + float64(tilesPerWarp*kr*16*s.xt.Size()*forwardWarps)/32e3 + float64(s.fragmentBytes(kr, width)*forwardWarps/warps)/20e3
+			// The partial sums are written to and read from the L2.
+			cost := float64(waves)*run + float64(r*s.n*chunks*(width+1)*8)/3e6
+			if bestCost == 0 || cost < bestCost {
+				bestCost = cost
+				best = forwardSplit{width, chunks, warps, kr, r, tb, shared}
+			}
+			if most >= s.k {
+				break
+			}
 		}
 	}
+	return best
 }
 
 // A warp of the backward handles tileTokens tokens at a time, 2 KB of x, with backwardDepth such tiles on their way or in use.
@@ -260,6 +277,13 @@ func (s mixShape) backward(lim Limits) backwardSplit {
 	b.shared = max(b.shared, backwardWarps*b.warpColumns*(b.width+2)*4)
 	return b
 }
+
+// wide is whether dx and dphi are two launches, without packed phi.
+func (b backwardSplit) wide() bool { return b.width > 24 }
+
+// shares is the number of warps along K; packedVectors the number of 16-byte vectors of packed phi of a lane and part.
+func (b backwardSplit) shares() int64        { return b.groups * b.colWarps }
+func (b backwardSplit) packedVectors() int64 { return 3 * b.warpColumns / 32 }
 
 // gradBlock is the shape of the kernel that turns upstream gradients into z.
 type gradBlock struct {
@@ -338,8 +362,8 @@ func (s mixShape) partialLaunch(f forwardSplit, x, phi, partial, squares Ptr) La
 	return Launch{
 		Name:   fmt.Sprintf("mhc_mix_partial_%v_p%d_m%d%s", s.xt, s.parts(), f.width, anySuffix(s.rowsAligned() && aligned16(x))),
 		Grid:   Dim{uint32(f.ranges * f.tokenBlocks), uint32(f.chunks), 1},
-		Block:  Dim{32 * forwardWarps, 1, 1},
-		Shared: uint32(f.kRange * f.width * 2 * s.parts()),
+		Block:  Dim{uint32(32 * f.warps), 1, 1},
+		Shared: uint32(f.shared),
 		Args:   a,
 	}
 }
@@ -363,7 +387,7 @@ func (s mixShape) reduceLaunch(lim Limits, f forwardSplit, partial, squares Ptr,
 	if fast {
 		l.Name = fmt.Sprintf("mhc_coeffs_reduce_n%d", r.streams)
 		tokens = 4
-		for tokens < 32 && s.n > tokens*int64(lim.SMs) {
+		for tokens < 32 && s.n > 4*tokens*int64(lim.SMs) {
 			tokens *= 2
 		}
 	} else {
@@ -387,8 +411,8 @@ type backwardPlan struct {
 	s     mixShape
 	split backwardSplit
 	grad  gradBlock
-	ws    struct{ z, part, hist, dphi, counters int64 } // bytes
-	cols  int64                                         // of part: M + number of alphas
+	ws    struct{ z, part, hist, dphi, counters, packed int64 } // bytes
+	cols  int64                                                 // of part: M + number of alphas
 }
 
 func (s mixShape) backwardPlan(lim Limits, mode, streams, steps, alphas int64, fast bool) backwardPlan {
@@ -403,12 +427,15 @@ func (s mixShape) backwardPlan(lim Limits, mode, streams, steps, alphas int64, f
 		p.ws.dphi = p.split.chunks * p.split.splits * p.split.groups * p.split.colWarps * p.split.warpColumns * p.split.width * 4
 		p.ws.counters = p.split.chunks * p.split.groups * 8
 	}
+	if !p.split.wide() {
+		p.ws.packed = p.split.shares() * p.split.packedVectors() * dxParts(s.xt) * 32 * 16
+	}
 	return p
 }
 
 func (p backwardPlan) bytes() int64 {
 	c := carve{}
-	for _, b := range []int64{p.ws.z, p.ws.part, p.ws.hist, p.ws.dphi, p.ws.counters} {
+	for _, b := range []int64{p.ws.z, p.ws.part, p.ws.hist, p.ws.dphi, p.ws.counters, p.ws.packed} {
 		c.take(b)
 	}
 	return c.used
@@ -431,7 +458,12 @@ func (p backwardPlan) launches(lim Limits, ws Ptr, v backwardArgs) []Launch {
 	s, sp := p.s, p.split
 	c := carve{base: ws}
 	z, part, hist := c.take(p.ws.z), c.take(p.ws.part), c.take(p.ws.hist)
-	dphiPart, counters := c.take(p.ws.dphi), c.take(p.ws.counters)
+	dphiPart, counters, packed := c.take(p.ws.dphi), c.take(p.ws.counters), c.take(p.ws.packed)
+	sk, sm := s.strides()
+	packBlocks := int64(0)
+	if packed != 0 {
+		packBlocks = min(ceil(sp.shares()*sp.packedVectors()*32, p.grad.threads), 6*int64(lim.SMs)*32/p.grad.threads)
+	}
 
 	var a args
 	a.int(v.mode)
@@ -443,22 +475,23 @@ func (p backwardPlan) launches(lim Limits, ws Ptr, v backwardArgs) []Launch {
 	a.float(v.postMult)
 	a.int(int64(v.sinkhorn.Start), v.sinkhorn.steps())
 	a.float(v.sinkhorn.Eps)
-	ls := []Launch{{Name: p.grad.name, Grid: Dim{uint32(p.grad.blocks), 1, 1}, Block: Dim{uint32(p.grad.threads), 1, 1}, Shared: uint32(p.grad.shared), Args: a}}
+	a.int(p.grad.blocks)
+	a.ptr(v.phi, packed)
+	a.int(int64(s.pt), sk, sm, sp.shares(), sp.warpColumns/8, dxParts(s.xt))
+	ls := []Launch{{Name: p.grad.name, Grid: Dim{uint32(p.grad.blocks + packBlocks), 1, 1}, Block: Dim{uint32(p.grad.threads), 1, 1}, Shared: uint32(p.grad.shared), Args: a}}
 
-	sk, sm := s.strides()
 	aligned := s.rowsAligned() && aligned16(v.x, v.dx)
 	name := "mhc_dx_dphi"
 	if v.mode == modeHead {
 		name = "mhc_head_dx_dphi"
 		aligned = aligned && aligned16(v.headG) && v.channels*s.xt.Size()%16 == 0
 	}
-	wide := sp.width > 24 // dx and dphi are two launches
-	if wide {
+	if sp.wide() {
 		name = "mhc_dphi"
 	}
 	a = nil
-	a.ptr(v.x, v.phi, z, v.dx, v.dphi, dphiPart, counters, part, v.db, v.dalpha, v.headG, v.headW)
-	a.int(int64(s.pt), int64(v.dphiType), sk, sm, s.n, s.k, s.m)
+	a.ptr(v.x, packed, z, v.dx, v.dphi, dphiPart, counters, part, v.db, v.dalpha, v.headG, v.headW)
+	a.int(int64(v.dphiType), sk, sm, s.n, s.k, s.m)
 	a.int(sp.groups, sp.splits, sp.splitTokens, sp.colWarps, sp.tokenWarps, sp.stageTiles)
 	a.int(p.grad.blocks, p.cols, v.channels)
 	blocks := sp.groups * sp.splits
@@ -472,7 +505,7 @@ func (p backwardPlan) launches(lim Limits, ws Ptr, v backwardArgs) []Launch {
 		Shared: uint32(sp.shared),
 		Args:   a,
 	})
-	if wide && v.dx != 0 {
+	if sp.wide() && v.dx != 0 {
 		a = nil
 		a.ptr(v.x, v.phi, z, v.dx)
 		a.int(int64(s.pt), sk, sm, s.n, s.k, s.m, sp.chunks)
