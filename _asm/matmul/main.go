@@ -507,7 +507,7 @@ var (
 )
 
 func (t target) load(s source) {
-	t.beginAs("load", s.suffix, fmt.Sprintf("loadGo for %s and %s", t.number.name, s.suffix),
+	t.beginAs("load", s.suffix, fmt.Sprintf("loadGo from %s to %s", s.suffix, t.number.name),
 		"dst []%[1]s, ldd int, src []"+s.name+", lds int, factor, squares []%[1]s, rows, n int")
 	dst, ldd, src, lds := base("dst"), t.count("ldd"), base("src"), value("lds")
 	SHLQ(log2(s.size), lds)

@@ -22,17 +22,17 @@ func expandF32AVX2(dst []float32, ldd int, x []float32, b []float32, g []float32
 //go:noescape
 func addF32AVX2(dst []float32, src []float32)
 
-// loadF32AVX2 is loadGo for float32 and F32 with AVX2.
+// loadF32AVX2 is loadGo from F32 to float32 with AVX2.
 //
 //go:noescape
 func loadF32AVX2(dst []float32, ldd int, src []float32, lds int, factor []float32, squares []float32, rows int, n int)
 
-// loadBF16AVX2 is loadGo for float32 and BF16 with AVX2.
+// loadBF16AVX2 is loadGo from BF16 to float32 with AVX2.
 //
 //go:noescape
 func loadBF16AVX2(dst []float32, ldd int, src []uint16, lds int, factor []float32, squares []float32, rows int, n int)
 
-// loadF16AVX2 is loadGo for float32 and F16 with AVX2.
+// loadF16AVX2 is loadGo from F16 to float32 with AVX2.
 //
 //go:noescape
 func loadF16AVX2(dst []float32, ldd int, src []uint16, lds int, factor []float32, squares []float32, rows int, n int)
@@ -57,17 +57,17 @@ func expandF32AVX512(dst []float32, ldd int, x []float32, b []float32, g []float
 //go:noescape
 func addF32AVX512(dst []float32, src []float32)
 
-// loadF32AVX512 is loadGo for float32 and F32 with AVX512.
+// loadF32AVX512 is loadGo from F32 to float32 with AVX512.
 //
 //go:noescape
 func loadF32AVX512(dst []float32, ldd int, src []float32, lds int, factor []float32, squares []float32, rows int, n int)
 
-// loadBF16AVX512 is loadGo for float32 and BF16 with AVX512.
+// loadBF16AVX512 is loadGo from BF16 to float32 with AVX512.
 //
 //go:noescape
 func loadBF16AVX512(dst []float32, ldd int, src []uint16, lds int, factor []float32, squares []float32, rows int, n int)
 
-// loadF16AVX512 is loadGo for float32 and F16 with AVX512.
+// loadF16AVX512 is loadGo from F16 to float32 with AVX512.
 //
 //go:noescape
 func loadF16AVX512(dst []float32, ldd int, src []uint16, lds int, factor []float32, squares []float32, rows int, n int)
@@ -97,7 +97,7 @@ func expandF64AVX2(dst []float64, ldd int, x []float64, b []float64, g []float64
 //go:noescape
 func addF64AVX2(dst []float64, src []float64)
 
-// loadF64AVX2 is loadGo for float64 and F64 with AVX2.
+// loadF64AVX2 is loadGo from F64 to float64 with AVX2.
 //
 //go:noescape
 func loadF64AVX2(dst []float64, ldd int, src []float64, lds int, factor []float64, squares []float64, rows int, n int)
@@ -122,7 +122,7 @@ func expandF64AVX512(dst []float64, ldd int, x []float64, b []float64, g []float
 //go:noescape
 func addF64AVX512(dst []float64, src []float64)
 
-// loadF64AVX512 is loadGo for float64 and F64 with AVX512.
+// loadF64AVX512 is loadGo from F64 to float64 with AVX512.
 //
 //go:noescape
 func loadF64AVX512(dst []float64, ldd int, src []float64, lds int, factor []float64, squares []float64, rows int, n int)
