@@ -15,7 +15,7 @@ const (
 	// tileAlign is the number of channels that a tile has a multiple of.
 	tileAlign = 64
 	// grainBytes is the memory traffic of the smallest piece of work that is worth
-	// a goroutine, about 30 microseconds of it.
+	// a goroutine: about 30 microseconds from memory, 6 from the caches.
 	grainBytes = 300 << 10
 	// maxPieces bounds the number of pieces, each of which allocates its lists of
 	// rows.
