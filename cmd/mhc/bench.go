@@ -24,6 +24,7 @@ type benchCommand struct {
 	Channels  []int         `short:"C" default:"256" help:"Channels C of a stream."`
 	Tokens    []int         `short:"N" default:"512" help:"Tokens N."`
 	Dtype     []string      `enum:"float32,float64,bfloat16,float16" default:"float32" help:"Of the streams: float32, float64, bfloat16 or float16."`
+	WidePhi   bool          `help:"Keep phi in float32 beside 16-bit streams, as DeepSeek V4 does."`
 	T         int           `short:"T" name:"tmax" default:"20" help:"Sinkhorn iterations T."`
 	Preset    mhc.Preset    `default:"liger" help:"Convention: liger, deepseek-v4 or paper."`
 	Peer      string        `enum:"none,gorgonia" default:"none" help:"Also measure the same computation composed of Gorgonia's own operators, in turn, and compare the results: none or gorgonia."`
@@ -113,7 +114,7 @@ func (c *benchCommand) problems() []bench.Problem {
 			cfg.Sinkhorn.Iterations = c.T
 			for _, channels := range c.Channels {
 				for _, tokens := range c.Tokens {
-					all = append(all, bench.Problem{Config: cfg, Channels: channels, Tokens: tokens, Dtype: dtypes[dtype], Seed: c.Seed})
+					all = append(all, bench.Problem{Config: cfg, Channels: channels, Tokens: tokens, Dtype: dtypes[dtype], WidePhi: c.WidePhi, Seed: c.Seed})
 				}
 			}
 		}

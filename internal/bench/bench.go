@@ -64,7 +64,8 @@ type Result struct {
 	N        int    `json:"N"` // tokens
 	Streams  int    `json:"n"`
 	Channels int    `json:"C"`
-	T        int    `json:"T"` // Sinkhorn iterations
+	T        int    `json:"T"`                  // Sinkhorn iterations
+	WidePhi  bool   `json:"wide_phi,omitempty"` // phi is float32 beside 16-bit streams
 
 	Rounds int     `json:"rounds"`
 	Runs   int     `json:"runs"` // in a round
@@ -105,6 +106,7 @@ type Result struct {
 func (r *Result) describe(operator, by string, p Problem, opts Options) {
 	r.Operator, r.By, r.Device, r.Dtype = operator, by, opts.Device.Name, strings.ToLower(p.Dtype.Name())
 	r.N, r.Streams, r.Channels, r.T = p.Tokens, p.Config.Streams, p.Channels, p.Config.Sinkhorn.Iterations
+	r.WidePhi = p.phiDtype() != p.Dtype
 }
 
 // times sets the quantiles of a run's times over the rounds.

@@ -68,6 +68,11 @@ func TestBytes(t *testing.T) {
 		assert.Equal(t, []int{8, 4, 16, 20}, []int{r.N, r.Streams, r.Channels, r.T})
 		assert.Zero(t, r.Ratio)
 	}
+	p.WidePhi = true
+	wide, err := bench.Measure("coeffs", p, quick(t, false))
+	require.NoError(t, err)
+	assert.Equal(t, results[0].Bytes+2*64*24, wide[0].Bytes)
+	assert.True(t, wide[2].WidePhi)
 	linear, err := bench.Measure("streams", p, quick(t, false))
 	require.NoError(t, err)
 	assert.Equal(t, []int64{5 * 2 * 8 * 16, 5 * 2 * 8 * 16}, []int64{linear[0].Bytes, linear[1].Bytes}, "one stream in, four out")
@@ -142,7 +147,7 @@ func TestOnAGPU(t *testing.T) {
 	for _, preset := range mhc.Presets {
 		for _, dtype := range []tensor.Dtype{tensor.Float32, op.BFloat16, op.Float16} {
 			for _, name := range names {
-				p := bench.Problem{Config: preset.Config(4), Channels: 40, Tokens: 33, Dtype: dtype, Seed: 3}
+				p := bench.Problem{Config: preset.Config(4), Channels: 40, Tokens: 33, Dtype: dtype, Seed: 3, WidePhi: preset == mhc.DeepSeekV4}
 				results, err := bench.Measure(name, p, bench.Options{Device: gpu, Rounds: 1})
 				require.NoError(t, err)
 				require.Len(t, results, 3)

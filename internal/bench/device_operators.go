@@ -19,33 +19,33 @@ func (r *resident) projection() plan.Sinkhorn {
 func (r *resident) transposed() bool { return r.Config.Phi == mhc.PhiMK }
 
 func deviceCoeffs(r *resident) (fwd, bwd []cuda.Operator) {
-	t := planType(r.Dtype)
+	t, pt := planType(r.Dtype), planType(r.phiDtype())
 	mix, k := r.kept("mix", r.Tokens*r.Config.Width()), r.kept("r", r.Tokens)
 	return []cuda.Operator{&plan.CoeffsForward{
-			Tokens: int64(r.Tokens), Streams: r.Config.Streams, Channels: r.Channels, XType: t, PhiType: t, PhiTransposed: r.transposed(),
+			Tokens: int64(r.Tokens), Streams: r.Config.Streams, Channels: r.Channels, XType: t, PhiType: pt, PhiTransposed: r.transposed(),
 			RMSEps: r.Config.RMSEps, PreEps: r.Config.PreEps, PostMult: r.Config.PostMult, Sinkhorn: r.projection(),
 			X: r.at("x"), Phi: r.at("phi"), B: r.at("b"), Alpha: r.at("alpha"),
 			HPre: r.at("output0"), HPost: r.at("output1"), HRes: r.at("output2"), Mix: mix, R: k,
 		}}, []cuda.Operator{&plan.CoeffsBackward{
-			Tokens: int64(r.Tokens), Streams: r.Config.Streams, Channels: r.Channels, XType: t, PhiType: t, PhiTransposed: r.transposed(),
+			Tokens: int64(r.Tokens), Streams: r.Config.Streams, Channels: r.Channels, XType: t, PhiType: pt, PhiTransposed: r.transposed(),
 			PostMult: r.Config.PostMult, Sinkhorn: r.projection(),
 			X: r.at("x"), Phi: r.at("phi"), B: r.at("b"), Alpha: r.at("alpha"), Mix: mix, R: k,
 			GPre: r.at("upstream0"), GPost: r.at("upstream1"), GRes: r.at("upstream2"),
-			DX: r.at("dx"), DPhi: r.at("dphi"), DPhiType: t, DB: r.at("db"), DAlpha: r.at("dalpha"),
+			DX: r.at("dx"), DPhi: r.at("dphi"), DPhiType: pt, DB: r.at("db"), DAlpha: r.at("dalpha"),
 		}}
 }
 
 func deviceMatMulRMS(r *resident) (fwd, bwd []cuda.Operator) {
-	t := planType(r.Dtype)
+	t, pt := planType(r.Dtype), planType(r.phiDtype())
 	k, m := int64(r.Config.Streams*r.Channels), int64(r.Config.Width())
 	root := r.kept("r", r.Tokens)
 	return []cuda.Operator{&plan.MatMulRMSForward{
-			Tokens: int64(r.Tokens), K: k, M: m, XType: t, PhiType: t, PhiTransposed: r.transposed(), RMSEps: r.Config.RMSEps,
+			Tokens: int64(r.Tokens), K: k, M: m, XType: t, PhiType: pt, PhiTransposed: r.transposed(), RMSEps: r.Config.RMSEps,
 			X: r.at("x"), Phi: r.at("phi"), Mix: r.at("output0"), R: root,
 		}}, []cuda.Operator{&plan.MatMulRMSBackward{
-			Tokens: int64(r.Tokens), K: k, M: m, XType: t, PhiType: t, PhiTransposed: r.transposed(),
+			Tokens: int64(r.Tokens), K: k, M: m, XType: t, PhiType: pt, PhiTransposed: r.transposed(),
 			X: r.at("x"), Phi: r.at("phi"), Mix: r.at("output0"), R: root, GMix: r.at("upstream0"),
-			DX: r.at("dx"), DPhi: r.at("dphi"), DPhiType: t,
+			DX: r.at("dx"), DPhi: r.at("dphi"), DPhiType: pt,
 		}}
 }
 
@@ -86,16 +86,16 @@ func deviceStreams(r *resident) (fwd, bwd []cuda.Operator) {
 }
 
 func deviceHead(r *resident) (fwd, bwd []cuda.Operator) {
-	t := planType(r.Dtype)
+	t, pt := planType(r.Dtype), planType(r.phiDtype())
 	n := r.Config.Streams
 	w, mix, k := r.kept("w", r.Tokens*n), r.kept("mix", r.Tokens*n), r.kept("r", r.Tokens)
 	return []cuda.Operator{&plan.HeadForward{
-			Tokens: int64(r.Tokens), Streams: n, Channels: r.Channels, XType: t, PhiType: t, PhiTransposed: r.transposed(),
+			Tokens: int64(r.Tokens), Streams: n, Channels: r.Channels, XType: t, PhiType: pt, PhiTransposed: r.transposed(),
 			RMSEps: r.Config.RMSEps, PreEps: r.Config.PreEps,
 			X: r.at("x"), Phi: r.at("phi"), B: r.at("b"), Alpha: r.at("alpha"), Out: r.at("output0"), W: w, Mix: mix, R: k,
 		}}, []cuda.Operator{&plan.HeadBackward{
-			Tokens: int64(r.Tokens), Streams: n, Channels: r.Channels, XType: t, PhiType: t, PhiTransposed: r.transposed(),
+			Tokens: int64(r.Tokens), Streams: n, Channels: r.Channels, XType: t, PhiType: pt, PhiTransposed: r.transposed(),
 			X: r.at("x"), Phi: r.at("phi"), B: r.at("b"), Alpha: r.at("alpha"), W: w, Mix: mix, R: k, G: r.at("upstream0"),
-			DX: r.at("dx"), DPhi: r.at("dphi"), DPhiType: t, DB: r.at("db"), DAlpha: r.at("dalpha"),
+			DX: r.at("dx"), DPhi: r.at("dphi"), DPhiType: pt, DB: r.at("db"), DAlpha: r.at("dalpha"),
 		}}
 }

@@ -19,7 +19,10 @@ type Problem struct {
 	Channels int          // C
 	Tokens   int          // N
 	Dtype    tensor.Dtype // of the streams
-	Seed     uint64
+	// WidePhi says that phi is in the dtype of the arithmetic, as in the weights of
+	// DeepSeek V4, and not in that of the streams.
+	WidePhi bool
+	Seed    uint64
 }
 
 func (p Problem) check() error {
@@ -43,6 +46,14 @@ func (p Problem) arithmetic() tensor.Dtype {
 	return tensor.Float32
 }
 
+// phiDtype is the dtype of phi.
+func (p Problem) phiDtype() tensor.Dtype {
+	if p.WidePhi {
+		return p.arithmetic()
+	}
+	return p.Dtype
+}
+
 // builder collects a graph under test. Both sides of a comparison ask it for the
 // same inputs by name and so get the same numbers.
 type builder struct {
@@ -64,7 +75,7 @@ func (b *builder) phi(m int) *gorgonia.Node {
 	if b.Config.Phi == mhc.PhiMK {
 		shape = []int{m, k}
 	}
-	return b.input("phi", b.Dtype, 0.02, shape)
+	return b.input("phi", b.phiDtype(), 0.02, shape)
 }
 
 // coefficient adds an input in the dtype of the arithmetic.

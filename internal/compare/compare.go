@@ -71,10 +71,11 @@ type Key struct {
 	Streams  int    `json:"n"`
 	Channels int    `json:"C"`
 	T        int    `json:"T"`
+	WidePhi  bool   `json:"wide_phi,omitempty"`
 }
 
 func keyOf(r bench.Result) Key {
-	return Key{r.Operator, r.Pass, r.Device, r.Dtype, r.N, r.Streams, r.Channels, r.T}
+	return Key{r.Operator, r.Pass, r.Device, r.Dtype, r.N, r.Streams, r.Channels, r.T, r.WidePhi}
 }
 
 // Run builds both sides, and calls report with every round as it ends. When ctx
