@@ -74,7 +74,7 @@ func backward[S, P dtype.Storage, A dtype.Float](dx []S, dphi []P, x []S, phi []
 // beside its part of x, and no more than chunkTokens.
 func chunk[A dtype.Float](l *layout[A]) (rows, chunks int) {
 	rows = l.Tokens * l.blocks() / backwardPieces
-	rows = min(max(rows, 4*backwardRows, 4*l.columns), chunkTokens)
+	rows = min(max(rows, 8*backwardRows, 4*l.columns), chunkTokens)
 	rows = roundUp(rows, backwardRows)
 	return rows, (l.Tokens + rows - 1) / rows
 }
