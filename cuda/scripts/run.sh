@@ -4,13 +4,13 @@
 #	run.sh RESULTS [STEP...]
 #
 # Steps, by default all, in this order: info, purego, cu (the tests under either binding), verify (golden values), bench,
-# memcheck, racecheck, initcheck (compute-sanitizer on a reduced run of the tests). Each writes RESULTS/STEP.log and a line
-# to RESULTS/summary.txt; the exit status is that of the worst.
+# planted (compute-sanitizer finds a kernel's illegal write), memcheck, initcheck, racecheck (it finds nothing in a reduced
+# run of the tests). Each writes RESULTS/STEP.log and a line to RESULTS/summary.txt; the exit status is that of the worst.
 set -u
 cd "$(dirname "$0")"
 results=$1
 shift
-[ $# -gt 0 ] || set -- info purego cu verify bench memcheck racecheck initcheck
+[ $# -gt 0 ] || set -- info purego cu verify bench planted memcheck initcheck racecheck
 mkdir -p "$results"
 for f in *.gz; do
 	[ -e "${f%.gz}" ] || gunzip -k "$f"
@@ -34,8 +34,17 @@ step() {
 sanitize() {
 	tool=$1
 	shift
-	timeout "${SANITIZER_SECONDS:-120}" compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 "$@" \
+	timeout "${SANITIZER_SECONDS:-300}" compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 "$@" \
 		./cuda-purego.test -test.short -test.v -test.run "${SANITIZER_TESTS:-TestConformanceOfTheGPU}"
+}
+
+planted() {
+	MHC_TEST_LOSE_DEVICE=1 timeout 60 compute-sanitizer --tool memcheck --print-limit 3 \
+		./cuda-purego.test -test.v -test.run '^TestALostDevice$' >"$results/found.log" 2>&1
+	cat "$results/found.log"
+	found=$(grep -c 'Invalid __global__' "$results/found.log")
+	rm "$results/found.log"
+	[ "$found" -gt 0 ]
 }
 
 for s in "$@"; do
@@ -45,11 +54,12 @@ for s in "$@"; do
 	cu) step cu ./cuda-cu.test -test.v -test.timeout 300s ;;
 	verify) step verify ./mhc verify -device cuda golden ;;
 	bench) step bench ./mhc bench -device cuda ;;
+	planted) step planted planted ;;
 	memcheck) step memcheck sanitize memcheck --leak-check no ;;
-	racecheck) step racecheck sanitize racecheck ;;
 	initcheck) step initcheck sanitize initcheck ;;
+	racecheck) step racecheck sanitize racecheck ;;
 	*)
-		echo "run.sh: step $s, want info, purego, cu, verify, bench, memcheck, racecheck or initcheck" >&2
+		echo "run.sh: step $s, want info, purego, cu, verify, bench, planted, memcheck, initcheck or racecheck" >&2
 		exit 2
 		;;
 	esac
