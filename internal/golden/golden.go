@@ -99,13 +99,24 @@ func Verify(path string, opts Options) ([]Row, error) {
 	for _, dt := range dtypes {
 		for _, kind := range opts.Machines {
 			r := &run{file: f, machine: kind, device: opts.Device, dtype: dt}
-			if err := verify(r); err != nil {
+			if err := guarded(verify, r); err != nil {
 				return rows, fmt.Errorf("%s: %v machine, %v: %w", path, kind, dt, err)
 			}
 			rows = append(rows, r.rows...)
 		}
 	}
 	return rows, nil
+}
+
+// guarded calls f; where Gorgonia panics at what a file holds, it returns an
+// error.
+func guarded(f func(*run) error, r *run) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return f(r)
 }
 
 // kind says by its tensors what a file describes, and the dtype of its streams.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -61,6 +62,31 @@ func TestFaultsOfFiles(t *testing.T) {
 		_, err := Verify(path, options(t))
 		require.ErrorContains(t, err, path+": ")
 		assert.ErrorContains(t, err, want)
+	}
+}
+
+// A tensor of another shape or dtype is an error, whichever it is, or a row that
+// fails.
+func TestTensorsOfOtherShapes(t *testing.T) {
+	for _, name := range []string{"coeffs_f32_hc3_c10.safetensors", "apply_bf16_b2_t4_hc2_c32.safetensors", "sinkhorn_hc2_tmax1.safetensors", "lm_hc2_c16.safetensors"} {
+		tensors, meta, err := graph.ReadState(filepath.Join(dir, name), nil)
+		require.NoError(t, err)
+		path := filepath.Join(t.TempDir(), name)
+		for changed, original := range tensors {
+			for _, other := range []*tensor.Dense{
+				tensor.New(tensor.WithShape(2, 1, 3), tensor.WithBacking([]float64{1, 2, 3, 4, 5, 6})),
+				tensor.New(tensor.WithBacking([]int64{-1, 1 << 40})),
+				tensor.New(tensor.FromScalar(0.5)),
+			} {
+				tensors[changed] = other
+				require.NoError(t, graph.WriteState(path, tensors, meta))
+				rows, err := Verify(path, options(t))
+				failed := slices.ContainsFunc(rows, func(r Row) bool { return !r.Pass })
+				unused := changed == "invr"
+				assert.True(t, err != nil || failed || unused, "%s: %s of shape %v", name, changed, other.Shape())
+			}
+			tensors[changed] = original
+		}
 	}
 }
 
