@@ -42,6 +42,21 @@ func gpu(t *testing.T) *cuda.Engine {
 	return e
 }
 
+func TestARequiredGPUFailsTheTestsThatNeedIt(t *testing.T) {
+	if e, err := cuda.New(); err == nil {
+		require.NoError(t, e.Close())
+		t.Skip("needs a machine without a GPU")
+	}
+	for value, want := range map[string]string{"": "--- SKIP: TestInfoDescribesTheDevice", "1": "--- FAIL: TestInfoDescribesTheDevice"} {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestInfoDescribesTheDevice$", "-test.v")
+		cmd.Env = append(os.Environ(), cuda.RequireVariable+"="+value)
+		out, err := cmd.CombinedOutput()
+		assert.Contains(t, string(out), want)
+		assert.Contains(t, string(out), "no usable GPU: ", "the reason")
+		assert.Equal(t, value == "1", err != nil, "the exit status")
+	}
+}
+
 // card is a GPU for the conformance tests.
 type card struct {
 	*cuda.Engine
