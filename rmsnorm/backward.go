@@ -26,17 +26,21 @@ func backward[S, P dtype.Storage, A dtype.Float](dx []S, dphi []P, x []S, phi []
 	rows, chunks := chunk(&l)
 	var partial []A // [chunks], each a packed dphi
 	if dphi != nil {
-		partial = make([]A, chunks*l.packed())
+		partial = borrow[A](partials, chunks*l.packed())
+		defer giveBack(partials, partial)
+		clear(partial)
 	}
 	var w []A
 	if dx != nil {
 		w = pack(&l, phi)
+		defer giveBack(packed, w)
 	}
 	up := newUpstream(&l, mix, r, dmix)
+	defer giveBack(upstreams, up.buffer)
 	parallel.Blocks(l.blocks()*chunks, 1, func(piece, _, _ int) {
 		c, b := piece/l.blocks(), l.block(piece%l.blocks())
-		tile := borrow[A](backwardRows * l.stride)
-		defer giveBack(tile)
+		tile := borrow[A](tiles, backwardRows*l.stride)
+		defer giveBack(tiles, tile)
 		squares := make([]A, backwardRows)
 		hi := min(d.Tokens, (c+1)*rows)
 		for t := c * rows; t < hi; t += backwardRows {
@@ -87,30 +91,37 @@ func chunk[A dtype.Float](l *layout[A]) (rows, chunks int) {
 //	z     = r * dmix
 //	toY   = -(r / K) * sum_j dmix[j] mix[j]
 type upstream[A dtype.Float] struct {
-	dmix []A // [Tokens, columns]
-	z    []A // [Tokens, columns], the tokens padded to a multiple of matmul.Rows
-	toY  []A // [Tokens], padded likewise
+	dmix   []A // [Tokens, columns]
+	z      []A // [Tokens, columns], the tokens padded to a multiple of matmul.Rows
+	toY    []A // [Tokens], padded likewise; what pads tokens holds anything
+	buffer []A // that the others are in, but for a dmix that needs no padding
 }
 
 func newUpstream[A dtype.Float](l *layout[A], mix, r, dmix []A) upstream[A] {
 	tokens := roundUp(l.Tokens, matmul.Rows)
-	up := upstream[A]{dmix, make([]A, tokens*l.columns), make([]A, tokens)}
+	n, copied := tokens*l.columns, 0
 	if l.columns != l.M {
-		up.dmix = make([]A, l.Tokens*l.columns)
+		copied = n
+	}
+	buffer := borrow[A](upstreams, n+tokens+copied)
+	up := upstream[A]{dmix, buffer[:n], buffer[n:][:tokens], buffer}
+	if copied > 0 {
+		up.dmix = buffer[n+tokens:]
 	}
 	parallel.Blocks(l.Tokens, max(1, 1<<14/l.M), func(_, lo, hi int) {
 		for t := lo; t < hi; t++ {
-			g := dmix[t*l.M:][:l.M]
-			if l.columns != l.M {
-				copy(up.dmix[t*l.columns:], g)
-			}
-			z, m, rt := up.z[t*l.columns:][:l.M], mix[t*l.M:][:l.M], r[t]
+			g, m, rt := dmix[t*l.M:][:l.M], mix[t*l.M:][:l.M], r[t]
+			z := up.z[t*l.columns:][:l.columns]
 			var sum float64
 			for j, v := range g {
 				z[j] = rt * v
 				sum += float64(v) * float64(m[j])
 			}
+			clear(z[l.M:]) // what pads phi is 0, and 0 times anything has to be
 			up.toY[t] = A(-float64(rt) / float64(l.K) * sum)
+			if copied > 0 {
+				copy(up.dmix[t*l.columns:], g)
+			}
 		}
 	})
 	return up

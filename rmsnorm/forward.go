@@ -19,11 +19,12 @@ func forward[S, P dtype.Storage, A dtype.Float](mix, r []A, x []S, phi []P, d Di
 	}
 	l := newLayout[A](d)
 	w := pack(&l, phi)
+	defer giveBack(packed, w)
 	rows := min(64, forwardWork/(d.K*l.columns)/matmul.Rows+4) * matmul.Rows
 	if pieces := (d.Tokens + rows - 1) / rows; pieces >= min(l.blocks(), runtime.GOMAXPROCS(0)) {
 		parallel.Blocks(d.Tokens, rows, func(_, lo, hi int) {
-			product := borrow[A](roundUp(hi-lo, matmul.Rows) * l.columns)
-			defer giveBack(product)
+			product := borrow[A](products, roundUp(hi-lo, matmul.Rows)*l.columns)
+			defer giveBack(products, product)
 			clear(product)
 			squares := make([]float64, hi-lo)
 			for i := range l.blocks() {
@@ -36,24 +37,26 @@ func forward[S, P dtype.Storage, A dtype.Float](mix, r []A, x []S, phi []P, d Di
 	// Too few tokens for the processors: the blocks of channels are the pieces. Their
 	// sums are added up in the order in which multiply adds them, to the same bits.
 	n := roundUp(d.Tokens, matmul.Rows) * l.columns
-	products, squares := make([]A, l.blocks()*n), make([]float64, l.blocks()*d.Tokens)
+	sums, squares := borrow[A](products, l.blocks()*n), make([]float64, l.blocks()*d.Tokens)
+	defer giveBack(products, sums)
+	clear(sums)
 	parallel.Blocks(l.blocks(), 1, func(i, _, _ int) {
-		multiply(&l, products[i*n:][:n], squares[i*d.Tokens:][:d.Tokens], x, w, 0, d.Tokens, l.block(i))
+		multiply(&l, sums[i*n:][:n], squares[i*d.Tokens:][:d.Tokens], x, w, 0, d.Tokens, l.block(i))
 	})
 	for i := 1; i < l.blocks(); i++ {
-		l.Add(products[:n], products[i*n:][:n])
+		l.Add(sums[:n], sums[i*n:][:n])
 		for t, v := range squares[i*d.Tokens:][:d.Tokens] {
 			squares[t] += v
 		}
 	}
-	finish(&l, mix, r, x, products[:n], squares[:d.Tokens], eps, 0)
+	finish(&l, mix, r, x, sums[:n], squares[:d.Tokens], eps, 0)
 }
 
 // multiply adds to product [hi-lo, columns] that of the tokens [lo, hi) with one
 // block of phi, and to squares [hi-lo] the sums of squares.
 func multiply[A dtype.Float, S dtype.Storage](l *layout[A], product []A, squares []float64, x []S, w []A, lo, hi int, b block) {
-	tile := borrow[A](matmul.Rows * l.stride)
-	defer giveBack(tile)
+	tile := borrow[A](tiles, matmul.Rows*l.stride)
+	defer giveBack(tiles, tile)
 	ones, sums := []A{1, 1, 1, 1, 1, 1}, make([]A, matmul.Rows)
 	for t := lo; t < hi; t += matmul.Rows {
 		rows := min(matmul.Rows, hi-t)

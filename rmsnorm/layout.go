@@ -51,12 +51,19 @@ func (l *layout[A]) block(i int) block {
 // packed is the length of a packed phi.
 func (l *layout[A]) packed() int { return l.blocks() * l.columns * l.stride }
 
-// pack returns phi packed.
+// pack returns phi packed, in a buffer to give back.
 func pack[A dtype.Float, P dtype.Storage](l *layout[A], phi []P) []A {
-	dst := make([]A, l.packed())
+	dst := borrow[A](packed, l.packed())
 	parallel.Blocks(l.blocks(), 1, func(i, _, _ int) {
 		b := l.block(i)
 		dst := dst[b.at:]
+		for j := range l.columns {
+			first := 0
+			if j < l.M {
+				first = b.hi - b.lo
+			}
+			clear(dst[j*l.stride+first : j*l.stride+b.width])
+		}
 		if l.Transposed {
 			for j := range l.M {
 				dtype.Widen(dst[j*l.stride:][:b.hi-b.lo], phi[j*l.K+b.lo:][:b.hi-b.lo])
