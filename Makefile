@@ -15,7 +15,6 @@ run: ## train a small language model for two minutes; results in out/charlm
 .PHONY: test
 test: ## run every test, and a program that imports the module from outside
 	$(GO) test -timeout 9m ./...
-	cd tests/consumer && $(GO) run .
 
 .PHONY: race
 race: ## run every test under the race detector
