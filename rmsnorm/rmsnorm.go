@@ -15,7 +15,8 @@
 // x is read once in either direction, in tiles that stay in the cache, by vector
 // kernels where the processor has AVX2 or AVX-512. Beside its arguments, Forward
 // takes memory for a copy of phi, and Backward for one, two of dmix and partial sums
-// of dphi: less than x takes, unless K or N is tiny.
+// of dphi: less than x takes, unless K or N is tiny. It is kept for the next call,
+// until the garbage collector takes it.
 //
 // Results are the same bits whatever GOMAXPROCS is, and what a token gets does
 // not depend on the other tokens. Float32 sums are taken over blocks of 512
