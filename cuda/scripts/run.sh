@@ -38,6 +38,17 @@ sanitize() {
 		./cuda-purego.test -test.short -test.v -test.run "${SANITIZER_TESTS:-TestConformanceOfTheGPU}"
 }
 
+# bench measures the primary matrix, its controls, and the application of the coefficients.
+bench() {
+	run="./mhc bench -device cuda -dtype bfloat16"
+	$run coeffs -C 1024,2048,4096,8192 -N 512,2048,8192 -o "$results/coeffs.jsonl" &&
+		$run coeffs -C 2048 -N 2048 -n 2,8 -o "$results/coeffs-streams.jsonl" &&
+		$run coeffs -C 1024,4096 -N 2048 -tmax 8 -o "$results/coeffs-tmax8.jsonl" &&
+		./mhc bench -device cuda coeffs -C 2048 -N 2048 -dtype float16,float32 -o "$results/coeffs-dtypes.jsonl" &&
+		$run pre postres -C 1280,2560,4096,7168 -N 8192 -o "$results/apply.jsonl" &&
+		$run pre postres -C 4096 -N 512 -o "$results/apply-few.jsonl"
+}
+
 planted() {
 	out=$(MHC_TEST_LOSE_DEVICE=1 MHC_CUDA_DEBUG=1 timeout 60 compute-sanitizer --tool memcheck --print-limit 3 \
 		./cuda-purego.test -test.v -test.run '^TestALostDevice$' 2>&1)
@@ -51,7 +62,7 @@ for s in "$@"; do
 	purego) step purego ./cuda-purego.test -test.v -test.timeout 300s ;;
 	cu) step cu ./cuda-cu.test -test.v -test.timeout 300s ;;
 	verify) step verify ./mhc verify -device cuda golden ;;
-	bench) step bench ./mhc bench -device cuda ;;
+	bench) step bench bench ;;
 	planted) step planted planted ;;
 	memcheck) step memcheck sanitize memcheck --leak-check no ;;
 	initcheck) step initcheck sanitize initcheck ;;
