@@ -258,6 +258,24 @@ func TestManyMachinesAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
+func TestEveryDeviceComputesTheSame(t *testing.T) {
+	want := runModel(t, machine.Tape, model(t, op.BFloat16, mhc.Liger), gorgonia.WithEngine(gpu(t)))
+	infos, err := cuda.Devices()
+	require.NoError(t, err)
+	if len(infos) < 2 {
+		t.Skip("needs two GPUs")
+	}
+	for _, info := range infos[1:] {
+		e, err := cuda.New(cuda.Device(info.Index))
+		require.NoError(t, err)
+		require.Equal(t, info, e.Info())
+		if got := runModel(t, machine.Tape, model(t, op.BFloat16, mhc.Liger), gorgonia.WithEngine(e)); info.Limits == infos[0].Limits {
+			assert.Equal(t, want, got, "%v", info)
+		}
+		require.NoError(t, e.Close())
+	}
+}
+
 func TestRunsOfAGraphLeakNothing(t *testing.T) {
 	runs := 1000
 	if testing.Short() {
