@@ -82,48 +82,68 @@ func HeadBackward[S, P dtype.Storage, A dtype.Float](grad HeadInputs[S, P, A], i
 }
 
 // headToX computes the gradient of x. A stream's row is a combination of the n
-// columns of phi in that stream, of r x, and of g.
+// columns of phi in that stream, of x, and of g.
 func headToX[S, P dtype.Storage, A dtype.Float](dx []S, in HeadInputs[S, P, A], kept HeadKept[A], w, dmix []A, g []S, d Dims, cfg mhc.HeadConfig) {
 	n, channels, k := d.Streams, d.Channels, d.Streams*d.Channels
 	columns := headColumns[P, A](in.Phi, d, cfg)
-	width := tileWidth[A](n+4, channels)
+	own, isOwn := any(dx).([]A)
+	width := tileWidth[A](n+3, channels)
 	bytes := k * (3*int(unsafe.Sizeof(*new(S))) + (n+2)/4)
 	parallel.Blocks(d.Tokens, pieceTokens(d.Tokens, bytes), func(_, lo, hi int) {
-		var b blend.Blender[A, A]
-		h, rows := make([]A, n+2), make([][]A, n+2)
-		x, out := [][]A{nil}, [][]A{nil}
-		buffer := make([]A, 4*width)
+		b := blend.Blender[A, A]{Around: isOwn && tooLarge(dx)}
+		defer b.Fence()
+		h, rows, out := make([]A, n+2), make([][]A, n+2), make([][]A, 1)
+		x, normed, sum, up := make([]A, width), make([]A, width), make([]A, width), make([]A, channels)
 		for t := lo; t < hi; t++ {
-			r, dot := float64(kept.R[t]), 0.0
-			for j, dm := range dmix[t*n : (t+1)*n] {
-				h[j] = A(r * float64(dm))
-				dot += float64(dm) * float64(kept.Mix[t*n+j])
-			}
-			h[n] = A(-r * dot / float64(k))
-			for c := 0; c < channels; c += width {
-				m := min(width, channels-c)
-				rows[n], rows[n+1] = buffer[:m], wide(buffer[width:], g[t*channels+c:][:m])
-				for i := range n {
+			token := t * n
+			apart := headFactors(h[:n+1], dmix[token:][:n], kept.Mix[token:][:n], kept.R[t], k)
+			up := wide(up, g[t*channels:][:channels])
+			for i := range n {
+				h[n+1] = w[token+i]
+				for c := 0; c < channels; c += width {
+					m := min(width, channels-c)
+					at := (token+i)*channels + c
 					for j := range n {
 						rows[j] = columns[j*k+i*channels+c:][:m]
 					}
-					at := (t*n+i)*channels + c
-					x[0] = wide(buffer[2*width:], in.X[at:][:m])
-					b.Combine(rows[n:n+1], kept.R[t:t+1], x)
-					h[n+1] = w[t*n+i]
-					own, ok := any(dx[at:][:m]).([]A)
-					if !ok {
-						own = buffer[3*width:][:m]
+					rows[n], rows[n+1] = wide(x, in.X[at:][:m]), up[c:][:m]
+					if apart {
+						for l, v := range rows[n] {
+							normed[l] = kept.R[t] * v
+						}
+						rows[n] = normed[:m]
 					}
-					out[0] = own
-					b.Combine(out, h, rows)
-					if !ok {
-						dtype.Narrow(dx[at:], own)
+					if isOwn {
+						out[0] = own[at:][:m]
+						b.Combine(out, h, rows)
+					} else {
+						out[0] = sum[:m]
+						b.Combine(out, h, rows)
+						dtype.Narrow(dx[at:], out[0])
 					}
 				}
 			}
 		}
 	})
+}
+
+// headFactors sets h to the factors of phi's columns and of x in a token's
+// gradient. Where that of x is near the end of A's range, it is the factor of r x
+// instead, and apart is true.
+func headFactors[A dtype.Float](h, dmix, mix []A, r A, k int) (apart bool) {
+	dot := 0.0
+	for j, dm := range dmix {
+		h[j] = r * dm
+		dot += float64(dm) * float64(mix[j])
+	}
+	toX := -float64(r) * dot / float64(k)
+	size := math.Abs(float64(r) * toX)
+	if size > 0x1p-100 && size < 0x1p100 || size == 0 {
+		h[len(dmix)] = A(float64(r) * toX)
+		return false
+	}
+	h[len(dmix)] = A(toX)
+	return true
 }
 
 // wide is s in type A: s itself, or a copy in buffer.

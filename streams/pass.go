@@ -20,8 +20,8 @@ const (
 	// maxPieces bounds the number of pieces, each of which allocates its lists of
 	// rows.
 	maxPieces = 256
-	// aroundBytes is the size of results that are written past the caches: more
-	// than a last-level cache keeps for whoever reads them next.
+	// aroundBytes is the size of a result that is written past the caches: more
+	// than a last-level cache keeps for whoever reads it next.
 	aroundBytes = 32 << 20
 )
 
@@ -52,7 +52,10 @@ func (p *pass[S, A]) run() {
 		return
 	}
 	width := tileWidth[S](src+dst+other, p.Channels)
-	around := p.Tokens*dst*p.Channels*int(unsafe.Sizeof(*new(S))) >= aroundBytes
+	around := false
+	for _, o := range p.dst {
+		around = around || tooLarge(o.data)
+	}
 	parallel.Blocks(p.Tokens, p.piece(src, dst, other), func(_, lo, hi int) {
 		b := blend.Blender[S, A]{Around: around}
 		defer b.Fence()
@@ -81,6 +84,11 @@ func (p *pass[S, A]) run() {
 			}
 		}
 	})
+}
+
+// tooLarge says that a result does not stay in the caches.
+func tooLarge[S dtype.Storage](result []S) bool {
+	return len(result)*int(unsafe.Sizeof(*new(S))) >= aroundBytes
 }
 
 // open sets list to the rows of operands at a token, n channels from c on.
