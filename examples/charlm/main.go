@@ -39,7 +39,7 @@ type options struct {
 	Heads    int        `help:"Attention heads." default:"4"`
 	Context  int        `help:"Characters that a prediction looks at." default:"64"`
 	Batch    int        `help:"Windows of the text in a step." default:"16"`
-	Steps    int        `help:"Training steps (default: 800, and 150 for each residual with -compare)."`
+	Steps    int        `help:"Training steps (default: 1200, and 150 for each residual with -compare)."`
 	Rate     float64    `help:"Peak learning rate." default:"0.01"`
 	Seed     uint64     `help:"Seed of the weights, the batches and the sample." default:"1"`
 	Resume   bool       `help:"Continue from the checkpoint in the output folder."`
@@ -100,7 +100,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 
 // fill sets the defaults that depend on other flags.
 func (o *options) fill() {
-	layers, steps := 2, 800
+	layers, steps := 2, 1200
 	if o.Compare {
 		layers, steps = 8, 150
 	}
