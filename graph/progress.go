@@ -65,18 +65,19 @@ func (p *progress) step(m Metrics) error {
 	}
 	done := time.Since(p.began)
 	left := done / time.Duration(m.Step-p.first) * time.Duration(p.last-m.Step)
-	_, err := fmt.Fprintf(p.w, "%s, %v left\n", p.describe(m), left.Round(time.Second))
+	_, err := fmt.Fprintf(p.w, "step %s, %v left\n", p.describe(m), left.Round(time.Second))
 	return err
 }
 
+// describe leaves the bar some room on a terminal of 80 columns.
 func (p *progress) describe(m Metrics) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "step %d/%d, loss %.4f", m.Step, p.last, m.Loss)
+	fmt.Fprintf(&b, "%d/%d, loss %.4f", m.Step, p.last, m.Loss)
 	if !math.IsNaN(p.eval) {
-		fmt.Fprintf(&b, ", evaluation %.4f", p.eval)
+		fmt.Fprintf(&b, ", eval %.4f", p.eval)
 	}
 	if s := p.busy.Seconds(); p.tokens > 0 && s > 0 {
-		fmt.Fprintf(&b, ", %.3g tokens/s", float64(p.tokens)/s)
+		fmt.Fprintf(&b, ", %.0f tokens/s", float64(p.tokens)/s)
 	}
 	return b.String()
 }
