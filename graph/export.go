@@ -29,7 +29,8 @@ type ExportNode struct {
 	// Name is an input's name; Op is the operator of any other node.
 	Name string `json:"name,omitempty"`
 	Op   string `json:"op,omitempty"`
-	// Shape is [] for a scalar, and missing for a statement, as Dtype is.
+	// Shape is [] for a scalar. It is missing, as Dtype is, for a statement and for
+	// an op whose results are nodes of their own.
 	Shape []int  `json:"shape,omitzero"`
 	Dtype string `json:"dtype,omitempty"`
 	// Settings are those of this module's ops. Gorgonia's have theirs in Op.
@@ -88,6 +89,9 @@ func exportNode(n *gorgonia.Node) ExportNode {
 	if n.Type() == nil {
 		// A statement has no type, and its name holds an address.
 		e.Kind = "statement"
+		return e
+	}
+	if fused.IsBundle(n) {
 		return e
 	}
 	e.Shape, e.Dtype = append([]int{}, n.Shape()...), n.Dtype().String()

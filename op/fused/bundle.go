@@ -21,6 +21,16 @@ type Bundle struct {
 	upstream []tensor.Tensor
 }
 
+// IsBundle says whether n's value is a [Bundle]: that of an operator of this
+// package and of its backward, whose results are nodes of their own.
+func IsBundle(n *gorgonia.Node) bool {
+	switch n.Op().(type) {
+	case forward, backward:
+		return true
+	}
+	return false
+}
+
 func newBundle(results []tensor.Tensor) *Bundle {
 	return &Bundle{Dense: newToken(), results: results, upstream: make([]tensor.Tensor, len(results))}
 }
