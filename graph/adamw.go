@@ -207,9 +207,12 @@ func (a *AdamW) SetState(s SolverState, model []gorgonia.ValueGrad) error {
 	}
 	left := maps.Clone(s.Tensors)
 	loaded := make(map[string]*moments, len(model))
-	for _, p := range model {
+	for i, p := range model {
 		if s.Steps == 0 {
 			break
+		}
+		if p == nil {
+			return fmt.Errorf("graph: parameter %d is nil", i)
 		}
 		name := nameOf(p)
 		if _, err := memory(name, p.Value()); err != nil {

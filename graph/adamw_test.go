@@ -208,6 +208,8 @@ func TestAdamWRefusesForeignState(t *testing.T) {
 func TestAdamWRefusesStateForAParameterWithoutValue(t *testing.T) {
 	err := NewAdamW(1).SetState(SolverState{Steps: 1}, []gorgonia.ValueGrad{&weight{name: "w"}})
 	assert.EqualError(t, err, "graph: w has no value")
+	err = NewAdamW(1).SetState(SolverState{Steps: 1}, []gorgonia.ValueGrad{nil})
+	assert.EqualError(t, err, "graph: parameter 0 is nil")
 }
 
 func BenchmarkAdamW(b *testing.B) {

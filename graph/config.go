@@ -27,6 +27,9 @@ type Config struct {
 	Rand rand.Source
 }
 
+// maxPhi is far more numbers than a phi has, and so few that no size overflows.
+const maxPhi = 1 << 40
+
 // Init says what the parameters start from.
 type Init int
 
@@ -59,6 +62,9 @@ func (c Config) validate() error {
 	}
 	if c.Channels < 1 {
 		return fmt.Errorf("graph: Channels is %d, want 1 or more", c.Channels)
+	}
+	if n := float64(c.MHC.Streams); n*n*(n+2)*float64(c.Channels) > maxPhi {
+		return fmt.Errorf("graph: phi of %d streams of %d channels has more than 2^40 numbers", c.MHC.Streams, c.Channels)
 	}
 	if dt := c.dtype(); dt != tensor.Float32 && dt != tensor.Float64 {
 		return fmt.Errorf("graph: Dtype is %v, want float32 or float64 (16-bit parameters cannot be trained)", dt)

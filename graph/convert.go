@@ -2,6 +2,7 @@ package graph
 
 import (
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"gorgonia.org/tensor"
@@ -10,14 +11,22 @@ import (
 	"github.com/mhc-go/mhc/op"
 )
 
+var convertible = []tensor.Dtype{tensor.Float32, tensor.Float64, op.BFloat16, op.Float16}
+
 // Convert is a copy of t in another dtype: from and to float32, float64,
 // [op.BFloat16] and [op.Float16]. Every number is rounded once, to nearest even.
 func Convert(t *tensor.Dense, to tensor.Dtype) (*tensor.Dense, error) {
 	if t == nil {
 		return nil, fmt.Errorf("graph: the tensor to convert is nil")
 	}
+	if t.Raw == nil {
+		return nil, fmt.Errorf("graph: the tensor to convert has no numbers")
+	}
 	if err := rowMajor("the tensor to convert", t); err != nil {
 		return nil, err
+	}
+	if !slices.Contains(convertible, to) {
+		return nil, fmt.Errorf("graph: a tensor cannot be converted to %v, want float32, float64, BFloat16 or Float16", to)
 	}
 	wide := make([]float64, t.Shape().TotalSize())
 	switch t.Dtype() {
@@ -42,8 +51,6 @@ func Convert(t *tensor.Dense, to tensor.Dtype) (*tensor.Dense, error) {
 		dtype.Narrow(elementsOf[dtype.BFloat16](out), wide)
 	case op.Float16:
 		dtype.Narrow(elementsOf[dtype.Float16](out), wide)
-	default:
-		return nil, fmt.Errorf("graph: a tensor cannot be converted to %v, want float32, float64, BFloat16 or Float16", to)
 	}
 	return out, nil
 }

@@ -182,6 +182,10 @@ func TestConvert(t *testing.T) {
 	}
 	_, err = Convert(nil, tensor.Float32)
 	assert.ErrorContains(t, err, "graph: the tensor to convert is nil")
+	_, err = Convert(new(tensor.Dense), tensor.Float32)
+	assert.ErrorContains(t, err, "graph: the tensor to convert has no numbers")
+	_, err = Convert(x, tensor.Dtype{})
+	assert.ErrorContains(t, err, "graph: a tensor cannot be converted to ")
 	_, err = Convert(x, tensor.Int)
 	assert.EqualError(t, err, "graph: a tensor cannot be converted to int, want float32, float64, BFloat16 or Float16")
 }

@@ -31,8 +31,8 @@ func AmaxGain[A dtype.Float](layers [][]A, n int, apply mhc.Apply) (each []Gain,
 		return nil, Gain{}, fmt.Errorf("graph: there are no layers to take the gain of")
 	}
 	for i, l := range layers {
-		if len(l) == 0 || len(l)%(n*n) != 0 || len(l) != len(layers[0]) {
-			return nil, Gain{}, fmt.Errorf("graph: h_res of layer %d has %d numbers, want tokens * n * n = tokens * %d, like every layer", i, len(l), n*n)
+		if len(l)/n < n || len(l)%(n*n) != 0 || len(l) != len(layers[0]) {
+			return nil, Gain{}, fmt.Errorf("graph: h_res of layer %d has %d numbers, want tokens * n * n with n = %d, like every layer", i, len(l), n)
 		}
 	}
 	tokens := len(layers[0]) / (n * n)

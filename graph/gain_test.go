@@ -51,7 +51,8 @@ func TestAmaxGainRefuses(t *testing.T) {
 		{"graph: n is 0, want 1 or more", [][]float64{{1}}, 0},
 		{"graph: there are no layers", nil, 1},
 		{"graph: h_res of layer 0 has 0 numbers", [][]float64{{}}, 1},
-		{"graph: h_res of layer 0 has 5 numbers, want tokens * n * n = tokens * 4", [][]float64{make([]float64, 5)}, 2},
+		{"graph: h_res of layer 0 has 5 numbers, want tokens * n * n with n = 2", [][]float64{make([]float64, 5)}, 2},
+		{"graph: h_res of layer 0 has 1 numbers", [][]float64{{1}}, 1 << 32}, // n*n is 0 in 64 bits
 		{"graph: h_res of layer 1 has 8 numbers", [][]float64{make([]float64, 4), make([]float64, 8)}, 2},
 	} {
 		_, _, err := AmaxGain(c.layers, c.n, mhc.ApplyRows)

@@ -146,6 +146,8 @@ func TestConfigRefuses(t *testing.T) {
 		{"Streams is 0, want 1 or more", func(c *Config) { c.MHC.Streams = 0 }},
 		{"Streams is -3, want 1 or more", func(c *Config) { c.MHC.Streams = -3 }},
 		{"Channels is 0, want 1 or more", func(c *Config) { c.Channels = 0 }},
+		{"phi of 2 streams of 9223372036854775807 channels has more than 2^40 numbers", func(c *Config) { c.Channels = math.MaxInt }},
+		{"phi of 9223372036854775807 streams of 3 channels has more than 2^40 numbers", func(c *Config) { c.MHC.Streams = math.MaxInt }},
 		{"Dtype is int, want float32 or float64", func(c *Config) { c.Dtype = tensor.Int }},
 		{"Dtype is BFloat16, want float32 or float64", func(c *Config) { c.Dtype = op.BFloat16 }},
 		{"Init is Init(5), want residual or liger", func(c *Config) { c.Init = 5 }},

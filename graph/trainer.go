@@ -78,6 +78,8 @@ func (t *Trainer) check() error {
 	switch {
 	case t.loss == nil:
 		return errors.New("graph: loss is nil")
+	case t.loss.Graph() == nil:
+		return errors.New("graph: loss belongs to no graph")
 	case !t.loss.IsScalar():
 		return fmt.Errorf("graph: loss has shape %v, want a scalar", t.loss.Shape())
 	case t.loss.Dtype() != tensor.Float32 && t.loss.Dtype() != tensor.Float64:

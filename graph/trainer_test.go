@@ -324,6 +324,7 @@ func TestNewTrainerRefuses(t *testing.T) {
 		{want: "loss is nil", params: gorgonia.Nodes{w}},
 		{want: "loss has shape (1), want a scalar", loss: square, params: gorgonia.Nodes{w}},
 		{want: "loss is int, want float32 or float64", loss: count, params: gorgonia.Nodes{w}},
+		{want: "loss belongs to no graph", loss: gorgonia.NewConstant(1.0), params: gorgonia.Nodes{new(gorgonia.Node)}},
 		{want: "there are no parameters", loss: loss},
 		{want: "parameter 1 is nil", loss: loss, params: gorgonia.Nodes{w, nil}},
 		{want: "parameter square(%0) is no input node", loss: loss, params: gorgonia.Nodes{square}},
@@ -461,13 +462,12 @@ func TestProgressLines(t *testing.T) {
 	require.NoError(t, tr.Run(t.Context(), 100, m.numbered(5)))
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	assert.Len(t, lines, 50)
-	number := `[0-9.e+-]+`
 	for i, l := range lines {
 		eval := ""
 		if i >= 24 { // the first evaluation is after step 50
-			eval = `, evaluation ` + number
+			eval = `, eval [0-9.]+`
 		}
-		assert.Regexp(t, fmt.Sprintf(`^step %d/100, loss %s%s, %s tokens/s, \d+s left$`, 2*(i+1), number, eval, number), l)
+		assert.Regexp(t, fmt.Sprintf(`^step %d/100, loss [0-9.]+%s, [0-9]+ tokens/s, \d+s left$`, 2*(i+1), eval), l)
 	}
 	assert.True(t, strings.HasSuffix(lines[49], " 0s left"))
 
