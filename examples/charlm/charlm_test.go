@@ -95,6 +95,21 @@ func TestResume(t *testing.T) {
 
 	err = run(context.Background(), small(parts, "-resume"), io.Discard, io.Discard)
 	assert.ErrorContains(t, err, `setting preset is "paper", want "liger"`)
+	other := filepath.Join(t.TempDir(), "corpus.go")
+	text, err := os.ReadFile("corpus.go")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(other, bytes.ReplaceAll(text, []byte("corpus"), []byte("suproc")), 0o600))
+	err = run(context.Background(), small(parts, "-preset", "paper", "-resume", "-text", other), io.Discard, io.Discard)
+	assert.ErrorContains(t, err, `setting text is "corpus.go, checksum `)
+
+	// Before the first step there is nothing to go on from.
+	stopped, stop := context.WithCancel(context.Background())
+	stop()
+	empty := t.TempDir()
+	err = run(stopped, small(empty), io.Discard, io.Discard)
+	require.ErrorIs(t, err, context.Canceled)
+	assert.NotContains(t, err.Error(), "-resume")
+	assert.NoFileExists(t, filepath.Join(empty, checkpointFile))
 }
 
 type writerFunc func([]byte) (int, error)
@@ -111,6 +126,22 @@ func TestCompare(t *testing.T) {
 		assert.Len(t, readHistory(t, filepath.Join(dir, r, metricsFile), 12), 12)
 	}
 	assert.Contains(t, out.String(), "largest gain")
+
+	// Stopped in the first of the three, it goes on from there.
+	parts := t.TempDir()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	err := run(ctx, small(parts, "-compare"), io.Discard, writerFunc(func(p []byte) (int, error) {
+		if bytes.Contains(p, []byte("step 5/12")) {
+			cancel()
+		}
+		return len(p), nil
+	}))
+	require.ErrorIs(t, err, context.Canceled)
+	assert.ErrorContains(t, err, "-resume goes on from "+filepath.Join(parts, "mhc", checkpointFile))
+	var resumed bytes.Buffer
+	require.NoError(t, run(context.Background(), small(parts, "-compare", "-resume"), &resumed, io.Discard))
+	assert.Equal(t, withoutFolder(out.String()), withoutFolder(resumed.String()))
 }
 
 func TestBadFlags(t *testing.T) {
@@ -119,6 +150,8 @@ func TestBadFlags(t *testing.T) {
 		args []string
 	}{
 		{"-streams is 0, want 1 or more", []string{"-streams", "0"}},
+		{"-rate is NaN, want a finite number above 0", []string{"-rate=NaN"}},
+		{"-rate is 0, want a finite number above 0", []string{"-rate", "0"}},
 		{"-sample is -1, want 0 or more", []string{"-sample=-1"}},
 		{"8 channels do not split into 3 heads", []string{"-heads", "3"}},
 		{`preset "x", want one of liger, deepseek-v4, paper`, []string{"-preset", "x"}},

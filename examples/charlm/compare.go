@@ -22,6 +22,7 @@ func compare(ctx context.Context, text *corpus, o options, dev *device.Device, o
 		o.Residual = r
 		c := o.config(text, dev, progress)
 		c.folder = filepath.Join(o.Out, r)
+		c.resume = o.Resume && isFile(filepath.Join(c.folder, checkpointFile)) // the first may be all that was begun
 		fmt.Fprintf(out, "\n%s, %d layers\n", r, 2*c.model.Blocks)
 		res, err := train(ctx, text, c)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 // validate on.
 type corpus struct {
 	name     string
+	checksum uint32 // of the text, to tell it from another of its name
 	alphabet []byte // the distinct bytes of the text, sorted; symbol i is alphabet[i]
 	symbol   [256]int
 	train    []int
@@ -26,7 +28,7 @@ type corpus struct {
 const validShare = 0.1
 
 func newCorpus(name string, text []byte, context int) (*corpus, error) {
-	c := &corpus{name: name}
+	c := &corpus{name: name, checksum: crc32.ChecksumIEEE(text)}
 	for b := range 256 {
 		if bytes.IndexByte(text, byte(b)) >= 0 {
 			c.symbol[b] = len(c.alphabet)

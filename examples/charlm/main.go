@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -49,17 +50,17 @@ type options struct {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
-	switch {
-	case errors.Is(err, context.Canceled):
-		fmt.Fprintln(os.Stderr, "charlm:", err)
-		fmt.Fprintln(os.Stderr, "charlm: the checkpoint is kept; -resume goes on from it")
-		os.Exit(130)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "charlm:", err)
-		os.Exit(1)
+	if err == nil {
+		return
 	}
+	fmt.Fprintln(os.Stderr, "charlm:", err)
+	if errors.Is(err, context.Canceled) {
+		os.Exit(130)
+	}
+	os.Exit(1)
 }
 
 func run(ctx context.Context, args []string, out, progress io.Writer) (err error) {
@@ -124,6 +125,9 @@ func (o *options) check() error {
 			return fmt.Errorf("-%s is %d, want 1 or more", f.name, f.value)
 		}
 	}
+	if !(o.Rate > 0) || math.IsInf(o.Rate, 1) {
+		return fmt.Errorf("-rate is %v, want a finite number above 0", o.Rate)
+	}
 	if o.Sample < 0 {
 		return fmt.Errorf("-sample is %d, want 0 or more", o.Sample)
 	}
@@ -165,7 +169,7 @@ func single(ctx context.Context, text *corpus, c trainConfig, sampleLength int, 
 	fmt.Fprintf(out, "largest gain of the stack: %.4f\n", res.history.largestGain())
 	if sampleLength > 0 {
 		prompt := text.valid[:min(16, c.model.Context)]
-		sampled, err := sample(c.model, res.weights, prompt, sampleLength, c.model.Seed, c.device.Options()...)
+		sampled, err := sample(ctx, c.model, res.weights, prompt, sampleLength, c.model.Seed, c.device.Options()...)
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -16,7 +17,7 @@ const temperature = 0.8
 
 // sample continues prompt by count symbols, drawn from a model with the given
 // weights. Options are those of the machine.
-func sample(cfg modelConfig, weights graph.State, prompt []int, count int, seed uint64, options ...G.VMOpt) ([]int, error) {
+func sample(ctx context.Context, cfg modelConfig, weights graph.State, prompt []int, count int, seed uint64, options ...G.VMOpt) ([]int, error) {
 	m, err := newModel(cfg, 1)
 	if err != nil {
 		return nil, err
@@ -31,6 +32,9 @@ func sample(cfg modelConfig, weights graph.State, prompt []int, count int, seed 
 	r := rand.New(rand.NewPCG(seed, 2))
 	text := append([]int(nil), prompt...)
 	for range count {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		window := make([]int, cfg.Context+1) // what follows the text in it cannot be seen from the text
 		seen := copy(window, text[max(0, len(text)-cfg.Context):])
 		input, target := m.encode([][]int{window})

@@ -119,6 +119,9 @@ func train(ctx context.Context, text *corpus, c trainConfig) (res *result, err e
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
 	if err := trainer.Run(ctx, c.steps, training); err != nil {
+		if ctx.Err() != nil && isFile(checkpoint) {
+			err = fmt.Errorf("%w; -resume goes on from %s", err, checkpoint)
+		}
 		return nil, err
 	}
 	res = &result{history: h}
@@ -129,11 +132,16 @@ func train(ctx context.Context, text *corpus, c trainConfig) (res *result, err e
 	return res, err
 }
 
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
 // settings are what a checkpoint must have been written with to be resumed.
 func (c trainConfig) settings(text *corpus) map[string]string {
 	m := c.model
 	s := map[string]string{
-		"text": text.name, "bytes": strconv.Itoa(len(text.train) + len(text.valid)),
+		"text":    fmt.Sprintf("%s, checksum %08x", text.name, text.checksum),
 		"context": strconv.Itoa(m.Context), "channels": strconv.Itoa(m.Channels), "heads": strconv.Itoa(m.Heads),
 		"layers": strconv.Itoa(m.Blocks), "residual": m.Residual, "seed": strconv.FormatUint(m.Seed, 10),
 		"batch": strconv.Itoa(c.batch), "steps": strconv.Itoa(c.steps), "rate": fmt.Sprint(c.rate), "eval-every": strconv.Itoa(c.evalEvery),
