@@ -63,9 +63,10 @@ func Forward[T dtype.Float](out, logits []T, n int, cfg Config) error {
 // Backward writes to dlogits the gradient of the loss by the logits, given its
 // gradient dout by the projection. Nothing of the forward pass is needed: the
 // iterations are run again and reversed one by one, in O(T) time, with 32*T*n
-// numbers of memory a goroutine. All three slices hold N*n*n numbers; dlogits may be the same slice as logits or dout, but
-// not overlap them in another way. An error names the setting or the argument
-// that is wrong, and then nothing is written.
+// numbers of memory a goroutine. All three slices hold N*n*n numbers; dlogits may
+// be the same slice as logits or dout, but not overlap them in another way. An
+// error names the setting or the argument that is wrong, and then nothing is
+// written.
 func Backward[T dtype.Float](dlogits, logits, dout []T, n int, cfg Config) error {
 	if err := check(n, cfg, len(logits), length{"dlogits", len(dlogits)}, length{"dout", len(dout)}); err != nil {
 		return err
