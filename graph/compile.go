@@ -1,15 +1,23 @@
 package graph
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
 	"gorgonia.org/gorgonia"
 )
 
-// differentiate gives every parameter a gradient node.
+// differentiate gives every parameter a gradient node, unless Grad has done so.
 func (t *Trainer) differentiate() (err error) {
-	if !slices.ContainsFunc(t.params, func(p *gorgonia.Node) bool { return p.Deriv() == nil }) {
+	without := slices.IndexFunc(t.params, func(p *gorgonia.Node) bool { return p.Deriv() == nil })
+	with := slices.ContainsFunc(t.params, func(p *gorgonia.Node) bool { return p.Deriv() != nil })
+	switch {
+	case with && without >= 0:
+		return fmt.Errorf("graph: parameter %s has no gradient and others have one: call Grad with all or leave it to the trainer", t.params[without].Name())
+	case with && !isCost(t.loss):
+		return errors.New("graph: the parameters have gradients of another cost than the loss")
+	case with:
 		return nil
 	}
 	defer recovered(&err, "graph: the loss cannot be differentiated")
@@ -17,6 +25,20 @@ func (t *Trainer) differentiate() (err error) {
 		return fmt.Errorf("graph: the loss cannot be differentiated: %w", err)
 	}
 	return nil
+}
+
+// isCost says whether Grad was called with n as the cost: n has a gradient, and
+// none of what is computed from it has.
+func isCost(n *gorgonia.Node) bool {
+	if n.Deriv() == nil {
+		return false
+	}
+	for it := n.Graph().To(n.ID()); it.Next(); {
+		if it.Node().(*gorgonia.Node).Deriv() != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // recovered turns a panic of Gorgonia's into an error.

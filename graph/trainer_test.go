@@ -300,6 +300,38 @@ func TestTrainerPassesErrorsOn(t *testing.T) {
 	require.NoError(t, tr.Run(t.Context(), 1, fresh.numbered(5)), "after an error")
 }
 
+// Gradients that Grad made of another cost, or for some of the parameters, would
+// train something else than the loss.
+func TestNewTrainerRefusesForeignGradients(t *testing.T) {
+	add := func(a, b *gorgonia.Node) *gorgonia.Node { return gorgonia.Must(gorgonia.Add(a, b)) }
+	for name, other := range map[string]func(m *tiny) *gorgonia.Node{
+		"a multiple": func(m *tiny) *gorgonia.Node {
+			return gorgonia.Must(gorgonia.Mul(m.loss, gorgonia.NewConstant(5.0)))
+		},
+		"a sum": func(m *tiny) *gorgonia.Node {
+			return add(m.loss, gorgonia.Must(gorgonia.Sum(gorgonia.Must(gorgonia.Square(m.params[0])))))
+		},
+		"one beside it": func(m *tiny) *gorgonia.Node {
+			sum := gorgonia.Must(gorgonia.Sum(m.params[0]))
+			for _, p := range m.params[1:] {
+				sum = add(sum, gorgonia.Must(gorgonia.Sum(p)))
+			}
+			return sum
+		},
+	} {
+		m := newTiny(t, mhc.Liger, tensor.Float64, 1)
+		_, err := gorgonia.Grad(other(m), m.params...)
+		require.NoError(t, err)
+		_, err = NewTrainer(m.loss, m.params)
+		assert.EqualError(t, err, "graph: the parameters have gradients of another cost than the loss", name)
+	}
+	m := newTiny(t, mhc.Liger, tensor.Float64, 1)
+	_, err := gorgonia.Grad(m.loss, m.params[1:]...)
+	require.NoError(t, err)
+	_, err = NewTrainer(m.loss, m.params)
+	assert.ErrorContains(t, err, "parameter "+m.params[0].Name()+" has no gradient and others have one")
+}
+
 func TestNewTrainerRefuses(t *testing.T) {
 	m := newTiny(t, mhc.Liger, tensor.Float64, 1)
 	other := newTiny(t, mhc.Liger, tensor.Float64, 1)
