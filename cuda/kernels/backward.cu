@@ -79,8 +79,9 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const uint4 *packed, con
         const u32 dst = zbuf + (s & 1) * zstage;
         const char *from = zsrc + (i64)s * zstage;
         const int left = (int)min((i64)rows * ZR - (i64)s * zstage, (i64)zstage);
-#pragma unroll 1
-        for (int i = threadIdx.x * 16; i < zstage; i += WARPS * 512) copy16_or_zero(dst + i, i < left ? from + i : zsrc, i < left ? 16 : 0);
+        const int end = min((left + 16 * ZR - 1) / (16 * ZR) * 16 * ZR, zstage); // whole tiles
+#pragma unroll 2
+        for (int i = threadIdx.x * 16; i < end; i += WARPS * 512) copy16_or_zero(dst + i, i < left ? from + i : zsrc, i < left ? 16 : 0);
     };
 
     // Tiles of x wait in a ring that the warp has for itself.
@@ -110,9 +111,11 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const uint4 *packed, con
         src += tile_step, lrow += TW * 16;
         lslot = lslot == (DEPTH - 1) * 2048 ? 0 : lslot + 2048;
     };
+    load();
     stage(0);
+    copy_commit();
 #pragma unroll 1
-    for (int i = 0; i < DEPTH - 1; i++) load();
+    for (int i = 1; i < DEPTH - 1; i++) load();
 
     // phi, as right operand of dx: words of a lane, see pack_phi.
     u32 ph[DX ? NJ : 1][3][P];
@@ -142,8 +145,8 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const uint4 *packed, con
     const u32 zlane = (lane & 15) * ZR + (lane >> 4) * 16, zlane2 = (lane & 15) * ZR + (NB - 1) * 16, zown = g * ZR + 4 * W;
 #pragma unroll 1
     for (int s = 0; s < stages; s++) {
-        // The copies of stage s went with the first group of stage s - 1 (of the walk, for the first).
-        if (Q >= DEPTH - 1)
+        // The copies of stage 0 are the second group, those of a later stage s part of the first group of stage s - 1.
+        if (s == 0 || Q >= DEPTH - 1)
             copy_wait<DEPTH - 2>();
         else
             copy_wait<0>();
@@ -248,21 +251,25 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const uint4 *packed, con
                             }
                         }
                     }
+                    float d[HV][4];
 #pragma unroll
-                    for (int w = 0; w < HV; w++) {
-                        const int j = l * HV + w;
-                        float d[4] = {f0[2 * w], f0[2 * w + 1], f1[2 * w], f1[2 * w + 1]};
-                        const int jj = DX ? j : 0;
-                        mma16816(d, ah[0], ah[1], ah[2], ah[3], ph[jj][0][0], ph[jj][1][0]);
-                        mma1688(d, ah2[0], ah2[1], ph[jj][2][0]);
-                        mma16816(d, az[0], az[1], az[2], az[3], ph[jj][0][0], ph[jj][1][0]);
-                        mma1688(d, az2[0], az2[1], ph[jj][2][0]);
-                        if (P == 2) {
-                            mma16816(d, ah[0], ah[1], ah[2], ah[3], ph[jj][0][P - 1], ph[jj][1][P - 1]);
-                            mma1688(d, ah2[0], ah2[1], ph[jj][2][P - 1]);
-                        }
-                        f0[2 * w] = d[0], f0[2 * w + 1] = d[1], f1[2 * w] = d[2], f1[2 * w + 1] = d[3];
+                    for (int w = 0; w < HV; w++) d[w][0] = f0[2 * w], d[w][1] = f0[2 * w + 1], d[w][2] = f1[2 * w], d[w][3] = f1[2 * w + 1];
+                    // One product of all n blocks after the other, so that no product waits for the one before it.
+#define EACH_BLOCK(product) \
+    _Pragma("unroll") for (int w = 0; w < HV; w++) { \
+        const u32(&b)[3][P] = ph[DX ? l * HV + w : 0]; \
+        product; \
+    }
+                    EACH_BLOCK(mma16816(d[w], ah[0], ah[1], ah[2], ah[3], b[0][0], b[1][0]))
+                    EACH_BLOCK(mma1688(d[w], ah2[0], ah2[1], b[2][0]))
+                    EACH_BLOCK(mma16816(d[w], az[0], az[1], az[2], az[3], b[0][0], b[1][0]))
+                    EACH_BLOCK(mma1688(d[w], az2[0], az2[1], b[2][0]))
+                    if (P == 2) {
+                        EACH_BLOCK(mma16816(d[w], ah[0], ah[1], ah[2], ah[3], b[0][P - 1], b[1][P - 1]))
+                        EACH_BLOCK(mma1688(d[w], ah2[0], ah2[1], b[2][P - 1]))
                     }
+#pragma unroll
+                    for (int w = 0; w < HV; w++) f0[2 * w] = d[w][0], f0[2 * w + 1] = d[w][1], f1[2 * w] = d[w][2], f1[2 * w + 1] = d[w][3];
                     // dx takes the place of x, then leaves in whole lines.
                     st_shared(l ? mine ^ 64 : mine, T::pack(f0));
                     st_shared((l ? mine ^ 64 : mine) + 1024, T::pack(f1));
@@ -283,62 +290,71 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const uint4 *packed, con
     copy_wait<0>();
     __syncthreads();
 
-    // dphi: over the warps of the block.
-    const int WP = W + 2;
-    float *sums = (float *)shared; // [warp][COLS][WP]
-    {
-        float *mine = sums + warp * COLS * WP;
+    // dphi: over the warps of the block, as the fragments lie in registers. Fragment f of a lane is four sums: n block 2(f/NB) and
+    // the next one, two columns of z from 8(f%NB) + 2t.
+    const int F = NJ / 2 * NB;
+    float4 *sums = (float4 *)shared; // [warp][F][lane]
 #pragma unroll
-        for (int q = 0; q < NJ / 2; q++)
-#pragma unroll
-            for (int j = 0; j < NB; j++) {
-                *(float2 *)(mine + block_column<T>(2 * q, g >> 1, g & 1) * WP + j * 8 + 2 * t) = make_float2(acc[q][j][0], acc[q][j][1]);
-                *(float2 *)(mine + block_column<T>(2 * q + 1, g >> 1, g & 1) * WP + j * 8 + 2 * t) = make_float2(acc[q][j][2], acc[q][j][3]);
-            }
-    }
+    for (int f = 0; f < F; f++) sums[(warp * F + f) * 32 + lane] = make_float4(acc[f / NB][f % NB][0], acc[f / NB][f % NB][1], acc[f / NB][f % NB][2], acc[f / NB][f % NB][3]);
     __syncthreads();
-    const int block_cols = CW * COLS, pairs = block_cols * W / 2;
-    const i64 size = (i64)block_cols * W; // of a block's sums
-    const i64 k0 = (i64)grp * block_cols, m0 = (i64)chunk * W;
-    float *slots = partial + ((i64)chunk * splits * groups + grp) * size; // of split s: + s * groups * size
-    for (int i = threadIdx.x; i < pairs; i += blockDim.x) {
-        const int c = i / (W / 2), m = i % (W / 2) * 2;
-        float2 s = make_float2(0.f, 0.f);
+    const int items = CW * F * 32;
+    const bool paired = sm == 1 && sk % 2 == 0 && ((unsigned long long)dphi & 7) == 0;
+    auto put = [&](int i, float4 s) {
+        const int ln = i & 31, f = i / 32 % F, gg = ln >> 2;
+        const i64 m = (i64)chunk * W + f % NB * 8 + 2 * (ln & 3);
+        const i64 k = ((i64)grp * CW + i / 32 / F) * COLS + block_column<T>(2 * (f / NB), gg >> 1, gg & 1);
+        const i64 kn = k + block_column<T>(1, 0, 0); // of the next n block
+        const float v[4] = {s.x, s.y, s.z, s.w};
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const i64 kk = h ? kn : k, at = kk * sk + m * sm;
+            if (kk >= K || m >= M) continue;
+            if (paired && m + 1 < M) {
+                if (dtype == TYPE_F32)
+                    *(float2 *)((float *)dphi + at) = make_float2(v[2 * h], v[2 * h + 1]);
+                else
+                    *(u32 *)((u16 *)dphi + at) = dtype == TYPE_BF16 ? pack_bf16(v[2 * h], v[2 * h + 1]) : pack_f16(v[2 * h], v[2 * h + 1]);
+            } else {
+                store_any(dphi, at, dtype, v[2 * h]);
+                if (m + 1 < M) store_any(dphi, at + sm, dtype, v[2 * h + 1]);
+            }
+        }
+    };
+    float4 *slots = (float4 *)partial + ((i64)chunk * splits * groups + grp) * items; // of split s: + s * groups * items
+#pragma unroll 1
+    for (int i = threadIdx.x; i < items; i += WARPS * 32) {
+        float4 s = make_float4(0.f, 0.f, 0.f, 0.f);
+#pragma unroll 4
         for (int q = 0; q < TW; q++) {
-            const float2 v = *(const float2 *)(sums + ((q * CW + c / COLS) * COLS + c % COLS) * WP + m);
-            s.x += v.x, s.y += v.y;
+            const float4 v = sums[q * items + i];
+            s.x += v.x, s.y += v.y, s.z += v.z, s.w += v.w;
         }
-        if (splits == 1) {
-            const i64 k = k0 + c;
-            if (k < K && m0 + m < M) store_any(dphi, k * sk + (m0 + m) * sm, dtype, s.x);
-            if (k < K && m0 + m + 1 < M) store_any(dphi, k * sk + (m0 + m + 1) * sm, dtype, s.y);
-        } else {
-            *(float2 *)(slots + split * groups * size + 2 * i) = s;
-        }
+        if (splits == 1)
+            put(i, s);
+        else
+            slots[(i64)split * groups * items + i] = s;
     }
     if (splits == 1) return;
 
     // Over the blocks: the last one of this group adds.
     __shared__ bool is_last;
-    __threadfence();
     __syncthreads();
-    if (threadIdx.x == 0) is_last = atomicAdd(counters + chunk * groups + grp, 1ull) == (unsigned long long)(splits - 1);
+    if (threadIdx.x == 0) {
+        __threadfence();
+        is_last = atomicAdd(counters + chunk * groups + grp, 1ull) == (unsigned long long)(splits - 1);
+        __threadfence();
+    }
     __syncthreads();
     if (!is_last) return;
-    __threadfence();
-    for (int i = threadIdx.x; i < pairs / 2; i += blockDim.x) {
+#pragma unroll 1
+    for (int i = threadIdx.x; i < items; i += WARPS * 32) {
         float4 s = make_float4(0.f, 0.f, 0.f, 0.f);
 #pragma unroll 4
         for (int q = 0; q < splits; q++) {
-            const float4 v = __ldcg((const float4 *)(slots + q * groups * size) + i);
+            const float4 v = __ldcg(slots + (i64)q * groups * items + i);
             s.x += v.x, s.y += v.y, s.z += v.z, s.w += v.w;
         }
-        const int c = i / (W / 4);
-        const i64 k = k0 + c, m = m0 + i % (W / 4) * 4;
-        const float f[4] = {s.x, s.y, s.z, s.w};
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            if (k < K && m + e < M) store_any(dphi, k * sk + (m + e) * sm, dtype, f[e]);
+        put(i, s);
     }
 }
 

@@ -71,7 +71,7 @@ struct F16 {
     typedef u16 elem;
     static const int VEC = 8;
     static const int PARTS = 2;
-    static const int DXPARTS = 2;
+    static const int DXPARTS = 1;
     static const int TYPE = TYPE_F16;
     static __device__ __forceinline__ float get(u16 e) { return f16_to_f32(e); }
     static __device__ __forceinline__ u16 put(float f) { return f32_to_f16(f); }
@@ -262,6 +262,12 @@ __device__ __forceinline__ float reciprocal(float x) {
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
+}
+
+// inverse_sqrt is rsqrt with a Newton step: sums over tokens see its bias.
+__device__ __forceinline__ float inverse_sqrt(float x) {
+    const float y = rsqrtf(x), e = fmaf(-x * y, y, 1.f);
+    return x > 0.f && x < 1e38f ? fmaf(0.5f * y, e, y) : y;
 }
 
 __device__ __forceinline__ float sigmoid(float x) { return reciprocal(1.f + expf(-x)); }

@@ -10,36 +10,17 @@
 //   match.
 // - The block's rows of phi lie in shared memory as ready operand fragments, one access a lane and product.
 // - Elements that are not bfloat16 are split: a float16 is two bfloat16, exactly, a float32 three. Products of parts that
-//   matter are added: two with a float32 phi and bfloat16 x, three with float16, six with float32.
+//   matter are added: two with a float32 phi and bfloat16 x, four or five with float16, six with float32.
 // - The sum of squares of bfloat16 rows is the diagonal of x x^T, two products more.
 #include "common.cuh"
 #include "sinkhorn.cuh"
 
-// Row8 is 8 neighbouring elements of phi, loaded 16 bytes at a time.
-template <class PT>
-struct Row8 {
-    uint4 v[8 / PT::VEC];
-    __device__ __forceinline__ void load(const typename PT::elem *p, bool in) {
-#pragma unroll
-        for (int i = 0; i < 8 / PT::VEC; i++) v[i] = in ? __ldg((const uint4 *)(p + i * PT::VEC)) : make_uint4(0, 0, 0, 0);
-    }
-    __device__ __forceinline__ void get(float (&f)[8]) const {
-#pragma unroll
-        for (int i = 0; i < 8 / PT::VEC; i++) {
-            float e[PT::VEC];
-            PT::unpack(v[i], e);
-#pragma unroll
-            for (int j = 0; j < PT::VEC; j++) f[i * PT::VEC + j] = e[j];
-        }
-    }
-};
-
 // FDEPTH is the number of tiles of a warp on their way or in use.
 #define FDEPTH 3
 
-// mix_partial: partial[chunk][range][token][W] and squares[range][token], W = 8*NB columns a chunk, P parts of phi.
+// mix_partial: partial[chunk][range][token][W + 4]: W = 8*NB columns, the sum of squares, zeros. P parts of phi.
 template <class T, int P, int NB, bool AL>
-__device__ __forceinline__ void mix_partial(const void *xv, const void *phi, float *partial, float *squares, int type, i64 sk, i64 sm,
+__device__ __forceinline__ void mix_partial(const void *xv, const void *phi, float *partial, int type, i64 sk, i64 sm,
                                             i64 N, i64 K, i64 M, int range, int ranges) {
     extern __shared__ __align__(128) uint4 shared[]; // rings, then fragments
     typedef typename T::elem E;
@@ -79,13 +60,31 @@ __device__ __forceinline__ void mix_partial(const void *xv, const void *phi, flo
         if (++ls == steps) ls = 0, lt += stride, src += stride * 16 * K - (i64)steps * TILE;
         lslot = lslot == (FDEPTH - 1) * 2048 ? 0 : lslot + 2048;
     };
-#pragma unroll 1
-    for (int i = 0; i < FDEPTH - 1; i++) load();
-
-    // phi to shared memory. A task is four rows and eight columns: what a lane of each of 8 quads takes for a product.
+    // phi to shared memory. A task is four rows and eight columns: what a lane of each of 8 quads takes for a product. The first
+    // loads go before those of x, which would keep them waiting.
     {
         const bool fast = sm == 1 && M % 8 == 0 && ((unsigned long long)phi & 15) == 0;
-        const int tasks = steps * (VEC / 2) * NB * 4;
+        const int tasks = steps * (VEC / 2) * NB * 4, size = type == TYPE_F32 ? 4 : 2, threads = blockDim.x;
+        auto row_of = [&](int task) {
+            const int step = (task >> 2) / NB;
+            return step / (VEC / 4) * 4 * VEC + (task & 3) * VEC + step % (VEC / 4) * 4;
+        };
+        const int R = 2;
+        uint4 raw[R][4]; // two tasks of 16-bit elements, or the halves of one of float32
+        auto fetch = [&](int task) {
+#pragma unroll
+            for (int u = 0; u < R; u++) {
+                const int tk = size == 2 ? task + u * threads : task, row = row_of(tk);
+                const i64 m = m0 + (tk >> 2) % NB * 8;
+                const char *p = (const char *)phi + ((k0 + row) * sk + m) * size + (size == 4 ? u * 16 : 0);
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    raw[u][i] = tk < tasks && m < M && row + i < len ? __ldg((const uint4 *)(p + i * sk * size)) : make_uint4(0, 0, 0, 0);
+            }
+        };
+        if (fast) fetch(threadIdx.x);
+#pragma unroll 1
+        for (int i = 0; i < FDEPTH - 1; i++) load();
         auto put = [&](int task, const float (&f)[4][8]) {
             u32 *p = frag + (task >> 2) * PITCH + (task & 3) * (2 * P);
 #pragma unroll
@@ -101,31 +100,55 @@ __device__ __forceinline__ void mix_partial(const void *xv, const void *phi, flo
                 }
             }
         };
-        auto row_of = [&](int task) {
-            const int step = (task >> 2) / NB;
-            return step / (VEC / 4) * 4 * VEC + (task & 3) * VEC + step % (VEC / 4) * 4;
-        };
-        with_type(type, [&](auto tag) {
-            typedef decltype(tag) PT;
-            const typename PT::elem *ph = (const typename PT::elem *)phi + k0 * sk;
-            if (fast) {
+        if (fast && P == 1) { // bfloat16: halves of words change places
 #pragma unroll 1
-                for (int task = threadIdx.x; task < tasks; task += blockDim.x) {
-                    const int row = row_of(task), nb = (task >> 2) % NB;
-                    const i64 m = m0 + nb * 8;
-                    Row8<PT> v[4];
+            for (int task = threadIdx.x; task < tasks; task += R * threads) {
+                if (task != (int)threadIdx.x) fetch(task);
 #pragma unroll
-                    for (int i = 0; i < 4; i++) v[i].load(ph + (row + i) * sk + m, row + i < len && m < M);
-                    float f[4][8];
+                for (int u = 0; u < R; u++) {
+                    const int tk = task + u * threads;
+                    if (tk >= tasks) continue;
+                    u32 *p = frag + (tk >> 2) * PITCH + (tk & 3) * 2;
 #pragma unroll
-                    for (int i = 0; i < 4; i++) v[i].get(f[i]);
-                    put(task, f);
+                    for (int i = 0; i < 8; i++) {
+                        const int s = i & 1 ? 0x7632 : 0x5410;
+                        auto word = [&](const uint4 &v) { return i / 2 == 0 ? v.x : i / 2 == 1 ? v.y : i / 2 == 2 ? v.z : v.w; };
+                        *(uint2 *)(p + i * 8) = make_uint2(__byte_perm(word(raw[u][0]), word(raw[u][1]), s), __byte_perm(word(raw[u][2]), word(raw[u][3]), s));
+                    }
                 }
-            } else {
+            }
+        } else if (fast) {
+            with_type(type, [&](auto tag) {
+                typedef decltype(tag) PT;
+                const int U = PT::VEC / 4;
 #pragma unroll 1
-                for (int task = threadIdx.x; task < tasks; task += blockDim.x) {
-                    const int row = row_of(task), nb = (task >> 2) % NB;
-                    const i64 m = m0 + nb * 8;
+                for (int task = threadIdx.x; task < tasks; task += U * threads) {
+                    if (task != (int)threadIdx.x) fetch(task);
+#pragma unroll
+                    for (int u = 0; u < U; u++) {
+                        float f[4][8];
+#pragma unroll
+                        for (int i = 0; i < 4; i++) {
+                            float e[PT::VEC];
+#pragma unroll
+                            for (int h = 0; h < 8 / PT::VEC; h++) {
+                                PT::unpack(raw[U == 2 ? u : h][i], e);
+#pragma unroll
+                                for (int j = 0; j < PT::VEC; j++) f[i][h * PT::VEC + j] = e[j];
+                            }
+                        }
+                        if (task + u * threads < tasks) put(task + u * threads, f);
+                    }
+                }
+            });
+        } else {
+            with_type(type, [&](auto tag) {
+                typedef decltype(tag) PT;
+                const typename PT::elem *ph = (const typename PT::elem *)phi + k0 * sk;
+#pragma unroll 1
+                for (int task = threadIdx.x; task < tasks; task += threads) {
+                    const int row = row_of(task);
+                    const i64 m = m0 + (task >> 2) % NB * 8;
                     float f[4][8];
 #pragma unroll
                     for (int i = 0; i < 4; i++)
@@ -133,8 +156,8 @@ __device__ __forceinline__ void mix_partial(const void *xv, const void *phi, flo
                         for (int j = 0; j < 8; j++) f[i][j] = row + i < len && m + j < M ? PT::get(ph[(row + i) * sk + (m + j) * sm]) : 0.f;
                     put(task, f);
                 }
-            }
-        });
+            });
+        }
     }
     __syncthreads();
 
@@ -190,7 +213,7 @@ __device__ __forceinline__ void mix_partial(const void *xv, const void *phi, flo
                     for (int p = P - 1; p >= 0; p--)
 #pragma unroll
                         for (int i = T::PARTS - 1; i >= 0; i--)
-                            if (i + p < (T::PARTS > P ? T::PARTS : P))
+                            if (i + p < 3)
                                 mma16816(acc[j], a[2 * s][i], c[2 * s][i], a[2 * s + 1][i], c[2 * s + 1][i], w[p].x, w[p].y);
                 }
             }
@@ -199,11 +222,11 @@ __device__ __forceinline__ void mix_partial(const void *xv, const void *phi, flo
         if (++ps < steps) continue;
         // The tile is done.
         const i64 row = pt * 16 + g;
-        float *p = partial + (((i64)blockIdx.y * ranges + r) * N + row) * W + 2 * t;
+        float *p = partial + (((i64)blockIdx.y * ranges + r) * N + row) * (W + 4) + 2 * t;
 #pragma unroll
         for (int j = 0; j < NB; j++) {
             if (row < N) *(float2 *)(p + j * 8) = make_float2(acc[j][0], acc[j][1]);
-            if (row + 8 < N) *(float2 *)(p + 8 * W + j * 8) = make_float2(acc[j][2], acc[j][3]);
+            if (row + 8 < N) *(float2 *)(p + 8 * (W + 4) + j * 8) = make_float2(acc[j][2], acc[j][3]);
             acc[j][0] = acc[j][1] = acc[j][2] = acc[j][3] = 0.f;
         }
         float s0 = sq[0][0], s1 = sq[1][0];
@@ -213,9 +236,9 @@ __device__ __forceinline__ void mix_partial(const void *xv, const void *phi, flo
         }
         s0 += __shfl_xor_sync(~0u, s0, 1), s1 += __shfl_xor_sync(~0u, s1, 1);
         s0 += __shfl_xor_sync(~0u, s0, 2), s1 += __shfl_xor_sync(~0u, s1, 2);
-        if (t == 0 && blockIdx.y == 0) {
-            if (row < N) squares[r * N + row] = s0;
-            if (row + 8 < N) squares[r * N + row + 8] = s1;
+        if (t == 0) {
+            if (row < N) *(float4 *)(p + W) = make_float4(s0, 0.f, 0.f, 0.f);
+            if (row + 8 < N) *(float4 *)(p + 8 * (W + 4) + W) = make_float4(s1, 0.f, 0.f, 0.f);
         }
 #pragma unroll
         for (int i = 0; i < 4; i++) sq[0][i] = sq[1][i] = 0.f;
@@ -224,12 +247,12 @@ __device__ __forceinline__ void mix_partial(const void *xv, const void *phi, flo
     }
 }
 
-// x [N, K], phi with strides sk and sm, partial, squares; type of phi; N, K, M; rows of a range (a multiple of 64), ranges.
+// x [N, K], phi with strides sk and sm, partial; type of phi; N, K, M; rows of a range (a multiple of 64), ranges.
 // Grid: ranges * token blocks, chunks of columns. Block: up to 512. Shared: the rings and the fragments of a range.
 #define MIX_PARTIAL(name, T, P, NB, AL)                                                                                          \
-    extern "C" __global__ void __launch_bounds__(512, 1) name(const void *x, const void *phi, float *partial, float *squares,    \
+    extern "C" __global__ void __launch_bounds__(512, 1) name(const void *x, const void *phi, float *partial,                    \
                                                               i64 type, i64 sk, i64 sm, i64 N, i64 K, i64 M, i64 range, i64 ranges) { \
-        mix_partial<T, P, NB, AL>(x, phi, partial, squares, (int)type, sk, sm, N, K, M, (int)range, (int)ranges);                \
+        mix_partial<T, P, NB, AL>(x, phi, partial, (int)type, sk, sm, N, K, M, (int)range, (int)ranges);                \
     }
 #define MIX_PARTIALS(t, T, P)                                  \
     MIX_PARTIAL(mhc_mix_partial_##t##_p##P##_m24, T, P, 3, true)      \
@@ -240,20 +263,21 @@ __device__ __forceinline__ void mix_partial(const void *xv, const void *phi, flo
 MIX_PARTIALS(bf16, BF16, 1)
 MIX_PARTIALS(bf16, BF16, 2)
 MIX_PARTIALS(f16, F16, 2)
+MIX_PARTIALS(f16, F16, 3)
 MIX_PARTIALS(f32, F32, 3)
 
-// The reducers share their arguments: mode (0: mix and r only, 1: coefficients, 2: head weights in h_pre), partial, squares,
+// The reducers share their arguments: mode (0: mix and r only, 1: coefficients, 2: head weights in h_pre), partial,
 // N, K, M, ranges, columns of a chunk, streams, tokens of a block, rms eps, pre eps, post_mult, Sinkhorn start, steps and eps,
 // b [M], alpha [3] (head: [1]), then what is written: mix [N, M], r [N], h_pre, h_post [N, n], h_res [N, n, n].
 #define REDUCE_ARGS                                                                                                               \
-    i64 mode, const float *partial, const float *squares, i64 N, i64 K, i64 M, i64 ranges, i64 width, i64 n, i64 tokens,          \
+    i64 mode, const float *partial, i64 N, i64 K, i64 M, i64 ranges, i64 width, i64 n, i64 tokens,          \
         double rms_eps, double pre_eps, double post_mult, i64 start, i64 steps, double sink_eps, const float *b,                  \
         const float *alpha, float *mix, float *r, float *hpre, float *hpost, float *hres
 
 // coeffs_reduce: coefficients of S streams, up to 4. Blocks of 256 threads and 4, 8, 16 or 32 tokens: 224 threads add the ranges
 // (32/tokens groups of ranges at once), then 192 finish mix, a column each, then a thread a token does Sinkhorn.
 template <int S>
-__device__ __forceinline__ void coeffs_reduce(const float *partial, const float *squares, i64 N, i64 K, int nr, int tpb, float rms_eps, float pre_eps,
+__device__ __forceinline__ void coeffs_reduce(const float *partial, i64 N, i64 K, int nr, int tpb, float rms_eps, float pre_eps,
                                               float post_mult, int start, int steps, float eps, const float *b, const float *alpha,
                                               float *mix, float *r, float *hpre, float *hpost, float *hres) {
     const int M = S * S + 2 * S;
@@ -267,16 +291,12 @@ __device__ __forceinline__ void coeffs_reduce(const float *partial, const float 
         const int c = id % 7, tk = (id / 7) % tpb, rg = id / (7 * tpb);
         float4 s = make_float4(0.f, 0.f, 0.f, 0.f);
         if (t0 + tk < N) {
-            if (c < 6) {
-                const float4 *p = (const float4 *)partial + (t0 + tk) * 6 + c;
-#pragma unroll 4
-                for (int q = rg; q < nr; q += groups) {
-                    const float4 v = __ldg(p + q * N * 6);
-                    s.x += v.x, s.y += v.y, s.z += v.z, s.w += v.w;
-                }
-            } else {
-#pragma unroll 4
-                for (int q = rg; q < nr; q += groups) s.x += __ldg(squares + q * N + t0 + tk);
+            const float4 *p = (const float4 *)partial + ((i64)rg * N + t0 + tk) * 7 + c;
+            const i64 next = groups * N * 7;
+#pragma unroll 8
+            for (int q = rg; q < nr; q += groups, p += next) {
+                const float4 v = __ldg(p);
+                s.x += v.x, s.y += v.y, s.z += v.z, s.w += v.w;
             }
         }
         red[id] = s;
@@ -290,7 +310,7 @@ __device__ __forceinline__ void coeffs_reduce(const float *partial, const float 
             s += p[col], q += p[24];
         }
         if (tok < N && col < M) {
-            const float rr = rsqrtf(q / (float)K + rms_eps);
+            const float rr = inverse_sqrt(q / (float)K + rms_eps);
             const float v = s * rr, l = fmaf(al, v, bias);
             mix[tok * M + col] = v;
             logit[tk][col] = l;
@@ -320,7 +340,7 @@ __device__ __forceinline__ void coeffs_reduce(const float *partial, const float 
 
 #define COEFFS_REDUCE(S)                                                                                                          \
     extern "C" __global__ void __launch_bounds__(256) mhc_coeffs_reduce_n##S(REDUCE_ARGS) {                                       \
-        coeffs_reduce<S>(partial, squares, N, K, (int)ranges, (int)tokens, (float)rms_eps, (float)pre_eps, (float)post_mult,      \
+        coeffs_reduce<S>(partial, N, K, (int)ranges, (int)tokens, (float)rms_eps, (float)pre_eps, (float)post_mult,      \
                          (int)start, (int)steps, (float)sink_eps, b, alpha, mix, r, hpre, hpost, hres);                           \
     }
 COEFFS_REDUCE(1)
@@ -339,16 +359,16 @@ extern "C" __global__ void __launch_bounds__(256) mhc_mix_reduce(REDUCE_ARGS) {
     // A warp a token.
     if (live) {
         float q = 0.f;
-        for (int i = lane; i < nr; i += 32) q += squares[i * N + tok];
+        for (int i = lane; i < nr; i += 32) q += partial[((i64)i * N + tok) * (width + 4) + width];
         for (int i = 16; i; i /= 2) q += __shfl_xor_sync(~0u, q, i);
-        const float rr = rsqrtf(q / (float)K + (float)rms_eps);
+        const float rr = inverse_sqrt(q / (float)K + (float)rms_eps);
         if (lane == 0) r[tok] = rr;
         for (int m = lane; m < (int)M; m += 32) {
             const int chunk = m / (int)width, c = m % (int)width;
-            const float *p = partial + ((i64)chunk * nr * N + tok) * width + c;
+            const float *p = partial + ((i64)chunk * nr * N + tok) * (width + 4) + c;
             float s = 0.f;
 #pragma unroll 4
-            for (int i = 0; i < nr; i++) s += __ldg(p + (i64)i * N * width);
+            for (int i = 0; i < nr; i++) s += __ldg(p + (i64)i * N * (width + 4));
             s *= rr;
             mix[tok * M + m] = s;
             if (mode == 2) hpre[tok * n + m] = sigmoid(fmaf(alpha[0], s, b[m])) + (float)pre_eps;

@@ -34,15 +34,27 @@ __device__ __forceinline__ void pack_phi(i64 K, i64 M, i64 blocks, const void *p
     for (i64 i = (blockIdx.x - blocks) * blockDim.x + threadIdx.x; i < count; i += (gridDim.x - blocks) * blockDim.x) {
         const int lane = (int)(i & 31), v = (int)(i / 32 % per), g = lane >> 2, t = lane & 3;
         const i64 share = i / 32 / per;
+        float a[4], b[4];
+        auto at = [&](int e, i64 &k, i64 &m) {
+            const int w = 4 * v + e, j = w / 3;
+            m = w % 3 * 8 + 2 * t;
+            k = share * 8 * nj + j / (vec / 2) * 4 * vec + (g >> 1) * vec + 2 * (j % (vec / 2)) + (g & 1);
+        };
+        with_type(type, [&](auto tag) {
+            typedef decltype(tag) PT;
+            const typename PT::elem *src = (const typename PT::elem *)phi;
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                i64 k, m;
+                at(e, k, m);
+                const typename PT::elem *q = src + k * sk + m * sm;
+                a[e] = k < K && m < M ? PT::get(__ldg(q)) : 0.f;
+                b[e] = k < K && m + 1 < M ? PT::get(__ldg(q + sm)) : 0.f;
+            }
+        });
         u32 hi[4], lo[4];
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const int w = 4 * v + e, j = w / 3, m = w % 3 * 8 + 2 * t;
-            const i64 k = share * 8 * nj + j / (vec / 2) * 4 * vec + (g >> 1) * vec + 2 * (j % (vec / 2)) + (g & 1);
-            const float a = k < K && m < M ? load_any(phi, k * sk + m * sm, type) : 0.f;
-            const float b = k < K && m + 1 < M ? load_any(phi, k * sk + (m + 1) * sm, type) : 0.f;
-            split2(a, b, hi[e], lo[e]);
-        }
+        for (int e = 0; e < 4; e++) split2(a[e], b[e], hi[e], lo[e]);
         uint4 *p = packed + share * per * parts * 32 + v * 32 + lane;
         p[0] = make_uint4(hi[0], hi[1], hi[2], hi[3]);
         if (parts == 2) p[per * 32] = make_uint4(lo[0], lo[1], lo[2], lo[3]);
@@ -174,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(128) mhc_grad_logits(GRAD_ARGS) {
     s.li = threadIdx.x % s.lanes;
     const int slot = threadIdx.x / s.lanes, slots = blockDim.x / s.lanes, size = s.n * s.pitch;
     float *rows = sh, *row = rows + slot * 2 * P; // G, G * mix
-    float *x = sh + slots * 2 * P + slot * 3 * size, *g = x + size, *y = g + size;
+    float *mat = sh + slots * 2 * P + slot * 3 * size, *g = mat + size, *y = g + size;
     float *h = hist ? hist + ((i64)blockIdx.x * slots + slot) * steps * n : sh + slots * (2 * P + 3 * size) + slot * steps * n;
     zero_counters(counters, ncounters, blocks);
     float tg[3] = {0.f, 0.f, 0.f}, tm[3] = {0.f, 0.f, 0.f}; // columns threadIdx.x + 128*i
@@ -185,11 +197,11 @@ extern "C" __global__ void __launch_bounds__(128) mhc_grad_logits(GRAD_ARGS) {
         if (mode == 1 && gres) {
             for (int k = s.li; k < s.n * s.n; k += s.lanes) {
                 const int at = k / s.n * s.pitch + k % s.n;
-                x[at] = live ? fmaf(alpha[2], mix[tok * M + 2 * n + k], b[2 * n + k]) : 0.f;
+                mat[at] = live ? fmaf(alpha[2], mix[tok * M + 2 * n + k], b[2 * n + k]) : 0.f;
                 g[at] = live ? gres[tok * n * n + k] : 0.f;
             }
             __syncwarp();
-            sinkn_backward(s, x, g, y, (int)start, (int)steps, (float)sink_eps, h);
+            sinkn_backward(s, mat, g, y, (int)start, (int)steps, (float)sink_eps, h);
         }
         float dot = 0.f;
         for (int j = s.li; j < W * (int)chunks; j += s.lanes) {

@@ -76,13 +76,21 @@ __device__ __forceinline__ void sink_start(const float (&a)[S * S], float (&p)[S
 // sink_step is one normalisation; s gets the sums + eps.
 template <int S, bool COL>
 __device__ __forceinline__ void sink_step(float (&p)[S * S], float eps, float (&s)[4]) {
+    float y[4];
+#pragma unroll
+    for (int j = 0; j < S; j++) s[j] = sink_sum<S>(p, COL ? j : S * j, COL ? S : 1) + eps;
+    // One reciprocal serves two sums: the unit that gives them is the slowest part of a step.
+#pragma unroll
+    for (int j = 0; j + 1 < S; j += 2) {
+        const float q = reciprocal(s[j] * s[j + 1]);
+        y[j] = s[j + 1] * q, y[j + 1] = s[j] * q;
+    }
+    if (S & 1) y[S - 1] = reciprocal(s[S - 1]);
 #pragma unroll
     for (int j = 0; j < S; j++) {
         const int b = COL ? j : S * j, d = COL ? S : 1;
-        s[j] = sink_sum<S>(p, b, d) + eps;
-        const float y = reciprocal(s[j]);
 #pragma unroll
-        for (int k = 0; k < S; k++) p[b + k * d] *= y;
+        for (int k = 0; k < S; k++) p[b + k * d] *= y[j];
     }
 }
 
@@ -221,10 +229,12 @@ __device__ __forceinline__ void sink_backward(float (&a)[S * S], float (&g)[S * 
         for (int i = 0; i < S * S; i++) g[i] *= y[i];
         int k = steps - 1;
         if (!(k & 1)) sink_undo<S, true>(g, y, hist[k * stride]), k--;
+        float4 r = hist[max(k, 0) * stride], c = hist[max(k - 1, 0) * stride];
         for (; k > 0; k -= 2) {
-            const float4 r = hist[k * stride], c = hist[(k - 1) * stride];
+            const float4 rn = hist[max(k - 2, 0) * stride], cn = hist[max(k - 3, 0) * stride]; // of the next round
             sink_undo<S, false>(g, y, r);
             sink_undo<S, true>(g, y, c);
+            r = rn, c = cn;
         }
     }
     if (start == START_EXP && eps == 0.f) return;

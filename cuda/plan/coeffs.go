@@ -130,16 +130,16 @@ func (s mixShape) strides() (int64, int64) {
 
 func (s mixShape) rowsAligned() bool { return s.k*s.xt.Size()%16 == 0 }
 
-// parts is the number of bfloat16 parts that hold an element of phi in the forward: one where phi is bfloat16, three where x is
-// float32.
+// parts is the number of bfloat16 parts that hold an element of phi in the forward: a bfloat16 is one and a float16 two, exactly;
+// of a float32, two are as good as what a bfloat16 x deserves.
 func (s mixShape) parts() int64 {
 	switch {
 	case s.pt == BFloat16:
 		return 1
-	case s.xt == Float32:
-		return 3
+	case s.pt == Float16 || s.xt == BFloat16:
+		return 2
 	}
-	return 2
+	return 3
 }
 
 // chunk is the number of columns that one pass computes, and the number of passes.
@@ -181,25 +181,27 @@ func (s mixShape) forward(lim Limits) forwardSplit {
 		slots := int64(lim.SMs) * (forwardWarps / warps)
 		rings := warps * forwardDepth * 2048
 		limit := min(int64(lim.SharedPerBlock), (int64(lim.SharedPerSM)-int64(forwardWarps/warps)*1024)/(forwardWarps/warps))
-		for most := int64(64); ; most += max(64, most/4/64*64) {
-			kr := roundUp(ceil(s.k, ceil(s.k, most)), 64) // ranges of about the same size
+		longest := (limit - rings) / s.fragmentBytes(64, width) * 64
+		if longest < 64 {
+			continue
+		}
+		fewest := ceil(s.k, longest)
+		for parts := fewest; parts < fewest+512; parts++ {
+			kr := roundUp(ceil(s.k, parts), 64)
 			r := ceil(s.k, kr)
 			shared := rings + s.fragmentBytes(kr, width)
-			if shared > limit {
-				break
-			}
 			tb := min(max(slots/(r*chunks), 1), ceil(tiles, warps))
 			tilesPerWarp := ceil(tiles, warps*tb)
 			waves := ceil(r*tb*chunks, slots)
 			// Times in units of 1 us: a multiprocessor reads about 32 KB in one, shared by its warps; it turns 20 KB of fragments.
 			run := 1 + float64(tilesPerWarp*kr*16*s.xt.Size()*forwardWarps)/32e3 + float64(s.fragmentBytes(kr, width)*forwardWarps/warps)/20e3
 			// The partial sums are written to and read from the L2.
-			cost := float64(waves)*run + float64(r*s.n*chunks*(width+1)*8)/3e6
+			cost := float64(waves)*run + float64(r*s.n*chunks*(width+4)*8)/3e6 + float64(r)/32
 			if bestCost == 0 || cost < bestCost {
 				bestCost = cost
 				best = forwardSplit{width, chunks, warps, kr, r, tb, shared}
 			}
-			if most >= s.k {
+			if kr == 64 {
 				break
 			}
 		}
@@ -239,6 +241,9 @@ func (s mixShape) backward(lim Limits) backwardSplit {
 	tiles := max(ceil(s.n, tileTokens), 1)
 	best := 0.0
 	for _, cw := range []int64{4, 2, 1} {
+		if cw == 1 && b.wide() {
+			continue // stages of z for twelve warps would be too short
+		}
 		tw := int64(backwardWarps) / cw
 		groups := ceil(warps, cw)
 		for splits := int64(1); splits <= 64 && splits <= tiles; splits++ {
@@ -274,7 +279,7 @@ func (s mixShape) backward(lim Limits) backwardSplit {
 			break
 		}
 	}
-	b.shared = max(b.shared, backwardWarps*b.warpColumns*(b.width+2)*4)
+	b.shared = max(b.shared, backwardWarps*b.warpColumns*b.width*4)
 	return b
 }
 
@@ -350,14 +355,14 @@ const (
 
 // partial products
 
-func (s mixShape) forwardWorkspace(f forwardSplit) (partial, squares int64) {
-	return f.chunks * f.ranges * s.n * f.width * 4, f.ranges * s.n * 4
+func (s mixShape) forwardWorkspace(f forwardSplit) int64 {
+	return f.chunks * f.ranges * s.n * (f.width + 4) * 4
 }
 
-func (s mixShape) partialLaunch(f forwardSplit, x, phi, partial, squares Ptr) Launch {
+func (s mixShape) partialLaunch(f forwardSplit, x, phi, partial Ptr) Launch {
 	var a args
 	sk, sm := s.strides()
-	a.ptr(x, phi, partial, squares)
+	a.ptr(x, phi, partial)
 	a.int(int64(s.pt), sk, sm, s.n, s.k, s.m, f.kRange, f.ranges)
 	return Launch{
 		Name:   fmt.Sprintf("mhc_mix_partial_%v_p%d_m%d%s", s.xt, s.parts(), f.width, anySuffix(s.rowsAligned() && aligned16(x))),
@@ -379,7 +384,7 @@ type reduceArgs struct {
 	mix, r           Ptr
 }
 
-func (s mixShape) reduceLaunch(lim Limits, f forwardSplit, partial, squares Ptr, r reduceArgs) Launch {
+func (s mixShape) reduceLaunch(lim Limits, f forwardSplit, partial Ptr, r reduceArgs) Launch {
 	var a args
 	fast := r.mode == modeCoeffs && (r.streams < 4 || r.streams == 4 && aligned16(r.res))
 	tokens := int64(8)
@@ -394,7 +399,7 @@ func (s mixShape) reduceLaunch(lim Limits, f forwardSplit, partial, squares Ptr,
 		l.Shared = uint32(8 * (roundUp(s.m+1, 4) + r.streams*(r.streams|1)) * 4)
 	}
 	a.int(r.mode)
-	a.ptr(partial, squares)
+	a.ptr(partial)
 	a.int(s.n, s.k, s.m, f.ranges, f.width, r.streams, tokens)
 	a.float(r.rmsEps, r.preEps, r.postMult)
 	a.int(int64(r.sinkhorn.Start), r.sinkhorn.steps())
@@ -460,9 +465,9 @@ func (p backwardPlan) launches(lim Limits, ws Ptr, v backwardArgs) []Launch {
 	z, part, hist := c.take(p.ws.z), c.take(p.ws.part), c.take(p.ws.hist)
 	dphiPart, counters, packed := c.take(p.ws.dphi), c.take(p.ws.counters), c.take(p.ws.packed)
 	sk, sm := s.strides()
-	packBlocks := int64(0)
+	beside := int64(0) // blocks that pack phi
 	if packed != 0 {
-		packBlocks = min(ceil(sp.shares()*sp.packedVectors()*32, p.grad.threads), 6*int64(lim.SMs)*32/p.grad.threads)
+		beside = min(ceil(sp.shares()*sp.packedVectors()*32, p.grad.threads), 6*int64(lim.SMs)*32/p.grad.threads)
 	}
 
 	var a args
@@ -478,7 +483,7 @@ func (p backwardPlan) launches(lim Limits, ws Ptr, v backwardArgs) []Launch {
 	a.int(p.grad.blocks)
 	a.ptr(v.phi, packed)
 	a.int(int64(s.pt), sk, sm, sp.shares(), sp.warpColumns/8, dxParts(s.xt))
-	ls := []Launch{{Name: p.grad.name, Grid: Dim{uint32(p.grad.blocks + packBlocks), 1, 1}, Block: Dim{uint32(p.grad.threads), 1, 1}, Shared: uint32(p.grad.shared), Args: a}}
+	ls := []Launch{{Name: p.grad.name, Grid: Dim{uint32(p.grad.blocks + beside), 1, 1}, Block: Dim{uint32(p.grad.threads), 1, 1}, Shared: uint32(p.grad.shared), Args: a}}
 
 	aligned := s.rowsAligned() && aligned16(v.x, v.dx)
 	name := "mhc_dx_dphi"
@@ -522,13 +527,13 @@ func (p backwardPlan) launches(lim Limits, ws Ptr, v backwardArgs) []Launch {
 	return ls
 }
 
-// dxParts is the number of bfloat16 parts that hold an element of phi in the product that gives dx: a bfloat16 dx is rounded
-// more than one part is.
+// dxParts is the number of bfloat16 parts that hold an element of phi in the product that gives dx. One costs an error of up to
+// 1.7e-3, as much as the rounding of a bfloat16 dx.
 func dxParts(x Type) int64 {
-	if x == BFloat16 {
-		return 1
+	if x == Float32 {
+		return 2
 	}
-	return 2
+	return 1
 }
 
 // CoeffsForward
@@ -567,19 +572,14 @@ func forwardBytes(lim Limits, err error, s mixShape) (int64, error) {
 	if err != nil || s.n == 0 {
 		return 0, err
 	}
-	p, q := s.forwardWorkspace(s.forward(lim))
 	c := carve{}
-	c.take(p)
-	c.take(q)
+	c.take(s.forwardWorkspace(s.forward(lim)))
 	return c.used, nil
 }
 
 func forwardLaunches(lim Limits, ws Ptr, s mixShape, x, phi Ptr, r reduceArgs) []Launch {
 	f := s.forward(lim)
-	pb, qb := s.forwardWorkspace(f)
-	c := carve{base: ws}
-	partial, squares := c.take(pb), c.take(qb)
-	return []Launch{s.partialLaunch(f, x, phi, partial, squares), s.reduceLaunch(lim, f, partial, squares, r)}
+	return []Launch{s.partialLaunch(f, x, phi, ws), s.reduceLaunch(lim, f, ws, r)}
 }
 
 // Launches is the plan: partial products over ranges of K, then the reducer that ends in the activations and Sinkhorn.
