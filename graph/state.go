@@ -2,14 +2,11 @@ package graph
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
-	"math/bits"
 	"os"
 	"slices"
-	"sort"
 	"unicode/utf8"
 
 	"github.com/nlpodyssey/safetensors"
@@ -37,9 +34,20 @@ var elements = []element{
 	{safetensors.BOOL, tensor.Bool},
 }
 
+// elementNamed is the element of that name in a file, nil where there is none.
+func elementNamed(name string) *element {
+	for i := range elements {
+		if elements[i].file.String() == name {
+			return &elements[i]
+		}
+	}
+	return nil
+}
+
 // ReadState reads a safetensors file: its tensors and its metadata. Only the
 // tensors that keep says yes to are read (all where keep is nil), so a few
-// layers of a large file cost their own size.
+// layers of a large file cost their own size, and do not mind that others are of
+// a dtype that Gorgonia has no tensors of (F8_E4M3, say).
 //
 // A file that is truncated, no safetensors file, or contradicts itself gives an
 // error that names the tensor, where the header was whole enough to know it.
@@ -60,122 +68,44 @@ func ReadState(path string, keep func(name string) bool) (State, map[string]stri
 	return state, metadata, nil
 }
 
-// maxHeader is the largest header of the format's own reader, in bytes.
-const maxHeader = 100_000_000
-
 func readState(r io.ReaderAt, size int64, keep func(name string) bool) (State, map[string]string, error) {
-	header, begin, err := readHeader(r, size)
-	if err != nil {
-		return nil, nil, err
-	}
-	entries, err := layout(header, uint64(size-begin))
+	h, err := readHeader(r, size)
 	if err != nil {
 		return nil, nil, err
 	}
 	state := make(State)
-	for _, e := range entries {
-		if keep != nil && !keep(e.Name) {
+	for _, e := range h.tensors {
+		if keep != nil && !keep(e.name) {
 			continue
 		}
 		t, err := newTensor(e)
 		if err != nil {
 			return nil, nil, err
 		}
-		at := io.NewSectionReader(r, begin+int64(e.TensorInfo.DataOffsets[0]), int64(len(t.Raw)))
+		at := io.NewSectionReader(r, h.begin+int64(e.Offsets[0]), int64(len(t.Raw)))
 		if _, err := io.ReadFull(at, t.Raw); err != nil {
-			return nil, nil, fmt.Errorf("tensor %s: %w", e.Name, err)
+			return nil, nil, fmt.Errorf("tensor %s: %w", e.name, err)
 		}
 		littleEndian(t.Raw, int(t.Dtype().Size()))
-		state[e.Name] = t
+		state[e.name] = t
 	}
-	return state, header.Metadata(), nil
-}
-
-// readHeader reads the header and says where the tensors' bytes begin.
-func readHeader(r io.ReaderAt, size int64) (header safetensors.Metadata, begin int64, err error) {
-	var length [8]byte
-	if size < int64(len(length)) {
-		return header, 0, fmt.Errorf("no safetensors file: %d bytes, want 8 or more", size)
-	}
-	if _, err := r.ReadAt(length[:], 0); err != nil {
-		return header, 0, err
-	}
-	n := binary.LittleEndian.Uint64(length[:])
-	if n > maxHeader {
-		return header, 0, fmt.Errorf("no safetensors file: a header of %d bytes, want at most %d", n, maxHeader)
-	}
-	begin = 8 + int64(n)
-	if begin > size {
-		return header, 0, fmt.Errorf("truncated in the header: %d bytes, want %d", size, begin)
-	}
-	text := make([]byte, n)
-	if _, err := r.ReadAt(text, 8); err != nil {
-		return header, 0, err
-	}
-	if err := json.Unmarshal(text, &header); err != nil {
-		return header, 0, fmt.Errorf("no safetensors file: %w", err)
-	}
-	return header, begin, nil
-}
-
-// layout is the header's tensors in the order of their bytes. They must follow
-// each other without gaps, fit their shapes, and fill size bytes.
-func layout(header safetensors.Metadata, size uint64) ([]safetensors.NamedTensorInfo, error) {
-	var entries []safetensors.NamedTensorInfo
-	for name, info := range header.Tensors() {
-		entries = append(entries, safetensors.NamedTensorInfo{Name: name, TensorInfo: *info})
-	}
-	sort.Slice(entries, func(i, j int) bool {
-		a, b := entries[i], entries[j]
-		if c := slices.Compare(a.TensorInfo.DataOffsets[:], b.TensorInfo.DataOffsets[:]); c != 0 {
-			return c < 0
-		}
-		return a.Name < b.Name
-	})
-	end := uint64(0)
-	for _, e := range entries {
-		from, to := e.TensorInfo.DataOffsets[0], e.TensorInfo.DataOffsets[1]
-		if from != end || to < from {
-			return nil, fmt.Errorf("tensor %s lies at bytes %d to %d, want it to begin at %d", e.Name, from, to, end)
-		}
-		if to > size {
-			return nil, fmt.Errorf("truncated in tensor %s, which ends at byte %d of %d", e.Name, to, size)
-		}
-		if want, ok := byteSize(e.TensorInfo); !ok || want != to-from {
-			return nil, fmt.Errorf("tensor %s has %d bytes, which are not %v of %v", e.Name, to-from, e.TensorInfo.Shape, e.TensorInfo.DType)
-		}
-		end = to
-	}
-	if end != size {
-		return nil, fmt.Errorf("%d bytes follow the last tensor", size-end)
-	}
-	return entries, nil
-}
-
-// byteSize is the size of a tensor, and false where it is past 64 bits.
-func byteSize(info safetensors.TensorInfo) (n uint64, ok bool) {
-	n, ok = info.DType.Size(), true
-	for _, d := range info.Shape {
-		hi, lo := bits.Mul64(n, d)
-		n, ok = lo, ok && hi == 0
-	}
-	return n, ok
+	return state, h.metadata, nil
 }
 
 // newTensor is a tensor for e's bytes.
-func newTensor(e safetensors.NamedTensorInfo) (*tensor.Dense, error) {
-	i := slices.IndexFunc(elements, func(k element) bool { return k.file == e.TensorInfo.DType })
-	if i < 0 {
-		return nil, fmt.Errorf("tensor %s is %v, which has no counterpart here", e.Name, e.TensorInfo.DType)
+func newTensor(e entry) (*tensor.Dense, error) {
+	k := elementNamed(e.DType)
+	if k == nil {
+		return nil, fmt.Errorf("tensor %s is %s, which has no counterpart here", e.name, e.DType)
 	}
-	shape := make([]int, len(e.TensorInfo.Shape))
-	for i, d := range e.TensorInfo.Shape {
+	shape := make([]int, len(e.Shape))
+	for i, d := range e.Shape {
 		if d == 0 || d > math.MaxInt {
-			return nil, fmt.Errorf("tensor %s has shape %v: a Gorgonia tensor cannot have that", e.Name, e.TensorInfo.Shape)
+			return nil, fmt.Errorf("tensor %s has shape %v: a Gorgonia tensor cannot have that", e.name, e.Shape)
 		}
 		shape[i] = int(d)
 	}
-	return tensor.New(tensor.Of(elements[i].memory), tensor.WithShape(shape...)), nil
+	return tensor.New(tensor.Of(k.memory), tensor.WithShape(shape...)), nil
 }
 
 // WriteState writes a safetensors file. It is written beside path, flushed to

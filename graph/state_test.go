@@ -165,7 +165,9 @@ func TestReadStateRefuses(t *testing.T) {
 		{"no safetensors file", file("PK\x03\x04 and so on", 0)},
 		{"no safetensors file", file(`["x"]`, 0)},
 		{"no safetensors file", file(`{"x":null}`, 0)},
-		{"no safetensors file", file(`{"x":{"dtype":"F99","shape":[1],"data_offsets":[0,4]}}`, 4)},
+		{"tensor x is F99, which has no counterpart here", file(one("F99", "[1]", "[0,4]"), 4)},
+		{"no safetensors file: tensor x is {}, want a dtype, a shape and two data_offsets", file(`{"x":{}}`, 0)},
+		{"want a dtype, a shape and two data_offsets", file(one("F32", "[1]", "[4]"), 4)},
 		{"no safetensors file", file(`{"x":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}`, 4)},
 		{"no safetensors file", file(`{"x":{"dtype":"F32","shape":[1.5],"data_offsets":[0,4]}}`, 4)},
 		{"no safetensors file", file(`{"__metadata__":{"a":1}}`, 0)},
@@ -185,6 +187,17 @@ func TestReadStateRefuses(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrNotExist)
 	_, _, err = ReadState(t.TempDir(), nil)
 	assert.Error(t, err)
+}
+
+// A file with a tensor of a dtype unknown here gives its others.
+func TestReadStateBesideUnknownDtypes(t *testing.T) {
+	data := file(`{"w":{"dtype":"F8_E4M3","shape":[3],"data_offsets":[0,3]},"base":{"dtype":"F32","shape":[2],"data_offsets":[3,11]}}`, 11)
+	copy(data[len(data)-4:], []byte{0, 0, 0x80, 0x3f})
+	state, _, err := readState(bytes.NewReader(data), int64(len(data)), func(name string) bool { return name == "base" })
+	require.NoError(t, err)
+	assertSameState(t, State{"base": tensor.New(tensor.WithBacking([]float32{0, 1}))}, state)
+	_, _, err = readState(bytes.NewReader(data), int64(len(data)), nil)
+	assert.EqualError(t, err, "tensor w is F8_E4M3, which has no counterpart here")
 }
 
 // Whatever the bytes, there is an error or a state whose file is the same again.
