@@ -179,8 +179,10 @@ func headColumns[P dtype.Storage, A dtype.Float](phi []P, d Dims, cfg mhc.HeadCo
 func headWeights[A dtype.Float](mix, b []A, alpha A, cfg mhc.HeadConfig) (w []A, slope []float64) {
 	w, slope = make([]A, len(mix)), make([]float64, len(mix))
 	for i, v := range mix {
-		s := 1 / (1 + math.Exp(-(float64(alpha)*float64(v) + float64(b[i%len(b)]))))
-		w[i], slope[i] = A(s+cfg.PreEps), s*(1-s)
+		logit := float64(alpha)*float64(v) + float64(b[i%len(b)])
+		s := 1 / (1 + math.Exp(-logit))
+		// 1 - s would lose what a sigmoid near 1 leaves.
+		w[i], slope[i] = A(s+cfg.PreEps), s/(1+math.Exp(logit))
 	}
 	return w, slope
 }

@@ -346,3 +346,12 @@ func TestTileWidth(t *testing.T) {
 		}
 	}
 }
+
+// What a sigmoid near 1 leaves is its slope, not the rounding of 1 - s.
+func TestSlopeOfSaturatedHead(t *testing.T) {
+	for _, b := range []float64{0, 3, 12, 20, 30, 40, 700} {
+		_, slope := headWeights([]float64{0}, []float64{b}, 1, mhc.HeadConfig{})
+		e := math.Exp(-b)
+		assert.InEpsilon(t, e/((1+e)*(1+e)), slope[0], 1e-14, "logit %v", b)
+	}
+}
