@@ -1,5 +1,0 @@
-//go:build mhccuda
-
-package deps
-
-import _ "gorgonia.org/cu"
