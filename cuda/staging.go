@@ -15,7 +15,7 @@ const (
 	ringLength = 4
 	chunkBytes = 4 << 20
 	// copyBytes is what one goroutine copies at a time.
-	copyBytes = 1 << 20
+	copyBytes = 256 << 10
 )
 
 // chunk is page-locked memory of the engine's chunk size. Where busy, the device
