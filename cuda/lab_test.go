@@ -100,7 +100,7 @@ type worst map[string]float64
 // they are sums of, which is what they are rounded to: they get more room.
 func (w worst) compare(t *testing.T, kind, name string, got, want []float64, bound float64) {
 	t.Helper()
-	if len(want) < 32 {
+	if len(want) < 8 {
 		kind, bound = kind+" (few)", 3*bound
 	}
 	err := relative(got, want)
