@@ -351,13 +351,9 @@ __device__ __forceinline__ void postres_bwdn(const void *xv, const void *fv, con
     const i64 so = transposed ? 1 : n, si = transposed ? n : 1;
     const int q0 = blockIdx.y * 4;
     const float *Ht = H + tok * n * n;
-    float sm[4][16], sp[4];
+    float sm0[16], sm1[16], sm2[16], sm3[16], sp[4] = {0.f, 0.f, 0.f, 0.f}; // one array each: together they would live in memory
 #pragma unroll
-    for (int o = 0; o < 4; o++) {
-        sp[o] = 0.f;
-#pragma unroll
-        for (int i = 0; i < 16; i++) sm[o][i] = 0.f;
-    }
+    for (int i = 0; i < 16; i++) sm0[i] = sm1[i] = sm2[i] = sm3[i] = 0.f;
     if (live) {
         for (i64 c = (i64)threadIdx.x * V; c < C; c += (i64)blockDim.x * V) {
             float a[4][V], d[V], t[V];
@@ -382,32 +378,34 @@ __device__ __forceinline__ void postres_bwdn(const void *xv, const void *fv, con
                 if (dxv && q0 + i < n) A::store(dx + (q0 + i) * C + c, a[i]);
             A::unpack(A::load_again(f + c), t);
 #pragma unroll
-            for (int o = 0; o < 4; o++)
+            for (int o = 0; o < 4; o++) {
                 if (q0 + o < n) {
                     A::unpack(A::load_again(g + (q0 + o) * C + c), a[o]);
+                } else {
 #pragma unroll
-                    for (int e = 0; e < V; e++) sp[o] = fmaf(a[o][e], t[e], sp[o]);
+                    for (int e = 0; e < V; e++) a[o][e] = 0.f;
                 }
+#pragma unroll
+                for (int e = 0; e < V; e++) sp[o] = fmaf(a[o][e], t[e], sp[o]);
+            }
 #pragma unroll
             for (int i = 0; i < 16; i++)
                 if (i < n) {
                     A::unpack(A::load_again(x + i * C + c), t);
 #pragma unroll
-                    for (int o = 0; o < 4; o++)
-                        if (q0 + o < n) {
-#pragma unroll
-                            for (int e = 0; e < V; e++) sm[o][i] = fmaf(a[o][e], t[e], sm[o][i]);
-                        }
+                    for (int e = 0; e < V; e++) {
+                        sm0[i] = fmaf(a[0][e], t[e], sm0[i]), sm1[i] = fmaf(a[1][e], t[e], sm1[i]);
+                        sm2[i] = fmaf(a[2][e], t[e], sm2[i]), sm3[i] = fmaf(a[3][e], t[e], sm3[i]);
+                    }
                 }
         }
     }
     const int lane = threadIdx.x & 31, warps = blockDim.x / 32, warp = (threadIdx.y * blockDim.x + threadIdx.x) / 32;
-#pragma unroll
-    for (int o = 0; o < 4; o++) {
-        const float v = halve16(sm[o]);
-        if (lane % 2 == 0) red[warp][o * 16 + lane / 2] = v;
-    }
+    const float rows[4] = {halve16(sm0), halve16(sm1), halve16(sm2), halve16(sm3)};
     const float v = halve4(sp);
+#pragma unroll
+    for (int o = 0; o < 4; o++)
+        if (lane % 2 == 0) red[warp][o * 16 + lane / 2] = rows[o];
     if (lane % 8 == 0) red[warp][64 + lane / 8] = v;
     __syncthreads();
     for (int k = threadIdx.x; k < 68 && live; k += blockDim.x) {

@@ -161,11 +161,9 @@ __device__ __forceinline__ void mix_partial(const void *xv, const void *phi, flo
     }
     __syncthreads();
 
-    float acc[NB][4], sq[2][4];
+    float acc[NB][4], s0 = 0.f, s1 = 0.f; // s0, s1: squares of rows g and g + 8
 #pragma unroll
     for (int j = 0; j < NB; j++) acc[j][0] = acc[j][1] = acc[j][2] = acc[j][3] = 0.f;
-#pragma unroll
-    for (int i = 0; i < 4; i++) sq[0][i] = sq[1][i] = 0.f;
 
     const u32 *fp = frag + lane * (2 * P);
 #pragma unroll 1
@@ -177,6 +175,7 @@ __device__ __forceinline__ void mix_partial(const void *xv, const void *phi, flo
         b[1][0] = ld_shared((own + pslot) ^ 64), b[1][1] = ld_shared(((own + pslot) ^ 64) + 1024);
         pslot = pslot == (FDEPTH - 1) * 2048 ? 0 : pslot + 2048;
         load();
+        float sq[2][4] = {{0.f, 0.f, 0.f, 0.f}, {0.f, 0.f, 0.f, 0.f}}; // short sums: the tensor core cuts off what it adds
 #pragma unroll
         for (int l = 0; l < 2; l++) {
             u32 a[VEC / 2][T::PARTS], c[VEC / 2][T::PARTS];
@@ -186,10 +185,10 @@ __device__ __forceinline__ void mix_partial(const void *xv, const void *phi, flo
                 float f[VEC];
                 T::unpack(b[l][0], f);
 #pragma unroll
-                for (int i = 0; i < VEC; i++) sq[0][0] = fmaf(f[i], f[i], sq[0][0]);
+                for (int i = 0; i < VEC; i++) s0 = fmaf(f[i], f[i], s0);
                 T::unpack(b[l][1], f);
 #pragma unroll
-                for (int i = 0; i < VEC; i++) sq[1][0] = fmaf(f[i], f[i], sq[1][0]);
+                for (int i = 0; i < VEC; i++) s1 = fmaf(f[i], f[i], s1);
             }
 #pragma unroll
             for (int s = 0; s < VEC / 4; s++) {
@@ -218,6 +217,10 @@ __device__ __forceinline__ void mix_partial(const void *xv, const void *phi, flo
                 }
             }
         }
+        if (MMASQ && t == g >> 1) { // lane (g, t) holds columns 2t and 2t+1 of row g, g + 8
+            s0 += g & 1 ? sq[0][1] : sq[0][0];
+            s1 += g & 1 ? sq[1][3] : sq[1][2];
+        }
         fp += (VEC / 2) * NB * PITCH;
         if (++ps < steps) continue;
         // The tile is done.
@@ -229,19 +232,13 @@ __device__ __forceinline__ void mix_partial(const void *xv, const void *phi, flo
             if (row + 8 < N) *(float2 *)(p + 8 * (W + 4) + j * 8) = make_float2(acc[j][2], acc[j][3]);
             acc[j][0] = acc[j][1] = acc[j][2] = acc[j][3] = 0.f;
         }
-        float s0 = sq[0][0], s1 = sq[1][0];
-        if (MMASQ) { // lane (g, t) holds columns 2t and 2t+1 of row g, g + 8
-            s0 = t == g >> 1 ? (g & 1 ? sq[0][1] : sq[0][0]) : 0.f;
-            s1 = t == g >> 1 ? (g & 1 ? sq[1][3] : sq[1][2]) : 0.f;
-        }
         s0 += __shfl_xor_sync(~0u, s0, 1), s1 += __shfl_xor_sync(~0u, s1, 1);
         s0 += __shfl_xor_sync(~0u, s0, 2), s1 += __shfl_xor_sync(~0u, s1, 2);
         if (t == 0) {
             if (row < N) *(float4 *)(p + W) = make_float4(s0, 0.f, 0.f, 0.f);
             if (row + 8 < N) *(float4 *)(p + 8 * (W + 4) + W) = make_float4(s1, 0.f, 0.f, 0.f);
         }
-#pragma unroll
-        for (int i = 0; i < 4; i++) sq[0][i] = sq[1][i] = 0.f;
+        s0 = s1 = 0.f;
         fp = frag + lane * (2 * P);
         ps = 0, pt += stride;
     }
