@@ -186,7 +186,7 @@ func (s mixShape) forward(lim Limits) forwardSplit {
 			continue
 		}
 		fewest := ceil(s.k, longest)
-		for parts := fewest; parts < fewest+512; parts++ {
+		for parts := fewest; parts < fewest+512; {
 			kr := roundUp(ceil(s.k, parts), 64)
 			r := ceil(s.k, kr)
 			shared := rings + s.fragmentBytes(kr, width)
@@ -204,6 +204,7 @@ func (s mixShape) forward(lim Limits) forwardSplit {
 			if kr == 64 {
 				break
 			}
+			parts = ceil(s.k, kr-64) // the fewest that make the range shorter
 		}
 	}
 	return best
