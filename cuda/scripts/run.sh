@@ -3,14 +3,14 @@
 #
 #	run.sh RESULTS [STEP...]
 #
-# Steps, by default all, in this order: info, purego, cu (the tests under either binding), verify (golden values), bench,
+# Steps, by default all, in this order: info, purego, cu (the tests under either binding), verify (golden values), charlm, bench,
 # planted (compute-sanitizer finds a kernel's illegal write), memcheck, initcheck, racecheck (it finds nothing in a reduced
 # run of the tests). Each writes RESULTS/STEP.log and a line to RESULTS/summary.txt; the exit status is that of the worst.
 set -u
 cd "$(dirname "$0")"
 results=$1
 shift
-[ $# -gt 0 ] || set -- info purego cu verify bench planted memcheck initcheck racecheck
+[ $# -gt 0 ] || set -- info purego cu verify charlm bench planted memcheck initcheck racecheck
 mkdir -p "$results"
 for f in *.gz; do
 	[ -e "${f%.gz}" ] || gunzip -k "$f"
@@ -40,13 +40,26 @@ sanitize() {
 
 # bench measures the primary matrix, its controls, and the application of the coefficients.
 bench() {
-	run="./mhc bench -device cuda -dtype bfloat16"
+	run="./mhc bench -device cuda -rounds 7 -dtype bfloat16"
 	$run coeffs -C 1024,2048,4096,8192 -N 512,2048,8192 -o "$results/coeffs.jsonl" &&
 		$run coeffs -C 2048 -N 2048 -n 2,8 -o "$results/coeffs-streams.jsonl" &&
 		$run coeffs -C 1024,4096 -N 2048 -tmax 8 -o "$results/coeffs-tmax8.jsonl" &&
-		./mhc bench -device cuda coeffs -C 2048 -N 2048 -dtype float16,float32 -o "$results/coeffs-dtypes.jsonl" &&
+		./mhc bench -device cuda -rounds 7 coeffs -C 2048 -N 2048 -dtype float16,float32 -o "$results/coeffs-dtypes.jsonl" &&
 		$run pre postres -C 1280,2560,4096,7168 -N 8192 -o "$results/apply.jsonl" &&
 		$run pre postres -C 4096 -N 512 -o "$results/apply-few.jsonl"
+}
+
+# charlm trains the same model on the CPU and on the GPU: the losses of every step agree to 1 in 1000.
+charlm() {
+	rm -rf cpu gpu
+	./charlm -text text.txt -steps 40 -layers 1 -sample 0 -seed 3 -out cpu -device cpu &&
+		./charlm -text text.txt -steps 40 -layers 1 -sample 0 -seed 3 -out gpu -device cuda || return 1
+	losses() { sed 's/.*"loss":\([0-9.]*\).*/\1/' "$1/metrics.jsonl"; }
+	losses cpu >cpu.txt
+	losses gpu >gpu.txt
+	paste cpu.txt gpu.txt | awk '
+		{ d = $1 > $2 ? $1 - $2 : $2 - $1; if (d > worst) worst = d; if (d > 1e-3 * $1) bad++ }
+		END { print NR " steps, largest difference of the losses " worst; exit bad > 0 || NR != 40 }'
 }
 
 planted() {
@@ -62,13 +75,14 @@ for s in "$@"; do
 	purego) step purego ./cuda-purego.test -test.v -test.timeout 300s ;;
 	cu) step cu ./cuda-cu.test -test.v -test.timeout 300s ;;
 	verify) step verify ./mhc verify -device cuda golden ;;
+	charlm) step charlm charlm ;;
 	bench) step bench bench ;;
 	planted) step planted planted ;;
 	memcheck) step memcheck sanitize memcheck --leak-check no ;;
 	initcheck) step initcheck sanitize initcheck ;;
 	racecheck) step racecheck sanitize racecheck ;;
 	*)
-		echo "run.sh: step $s, want info, purego, cu, verify, bench, planted, memcheck, initcheck or racecheck" >&2
+		echo "run.sh: step $s, want info, purego, cu, verify, charlm, bench, planted, memcheck, initcheck or racecheck" >&2
 		exit 2
 		;;
 	esac
