@@ -12,10 +12,13 @@ func BenchmarkCoeffs(b *testing.B) {
 			settings := Sinkhorn{Iters: 20, Eps: 1e-6}
 			forward := &CoeffsForward{Tokens: tokens, Streams: 4, Channels: channels, XType: BFloat16, PhiType: BFloat16, Sinkhorn: settings}
 			backward := &CoeffsBackward{Tokens: tokens, Streams: 4, Channels: channels, XType: BFloat16, PhiType: BFloat16, Sinkhorn: settings}
-			for name, op := range map[string]interface{ Workspace(Limits) (int64, error) }{"forward": forward, "backward": backward} {
-				b.Run(fmt.Sprintf("%s/C=%d/N=%d", name, channels, tokens), func(b *testing.B) {
+			for _, c := range []struct {
+				name string
+				op   interface{ Workspace(Limits) (int64, error) }
+			}{{"forward", forward}, {"backward", backward}} {
+				b.Run(fmt.Sprintf("%s/C=%d/N=%d", c.name, channels, tokens), func(b *testing.B) {
 					for b.Loop() {
-						if _, err := op.Workspace(H200); err != nil {
+						if _, err := c.op.Workspace(H200); err != nil {
 							b.Fatal(err)
 						}
 					}
