@@ -67,7 +67,7 @@ func drawPlot(file, title, yLabel string, curves []curve, levels []level) error 
 	// Room around the curves, also around one that is constant.
 	p.Y.Min, p.Y.Max = p.Y.Min/1.1, p.Y.Max*1.1
 	if p.Y.Max > wideRange*p.Y.Min {
-		p.Y.Max *= 5 // for the legend
+		p.Y.Max *= 20 // for the legend
 		p.Y.Scale = plot.LogScale{}
 		p.Y.Tick.Marker = plot.LogTicks{Prec: -1}
 	}
