@@ -172,7 +172,8 @@ func (s mixShape) fragmentBytes(k, width int64) int64 {
 	return k / 16 * (width / 8) * 72 * s.parts() * 4
 }
 
-func (s mixShape) forward(lim Limits) forwardSplit {
+// searchForward finds the split that is estimated to be the fastest.
+func (s mixShape) searchForward(lim Limits) forwardSplit {
 	var best forwardSplit
 	bestCost := 0.0
 	width, chunks := s.chunk()
@@ -234,7 +235,8 @@ type backwardSplit struct {
 	shared        int64 // bytes: a ring of tiles a warp and the stages of z, or the sums of all warps
 }
 
-func (s mixShape) backward(lim Limits) backwardSplit {
+// searchBackward finds the split that is estimated to be the fastest.
+func (s mixShape) searchBackward(lim Limits) backwardSplit {
 	b := backwardSplit{}
 	b.width, b.chunks = s.chunk()
 	b.warpColumns = 128 / s.xt.Size()
