@@ -1,4 +1,4 @@
-//go:build !mhccuda && !(linux && (amd64 || arm64))
+//go:build !mhccuda && !(linux && !android && (amd64 || arm64))
 
 package driver
 
