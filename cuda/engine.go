@@ -15,8 +15,8 @@ import (
 	"github.com/mhc-go/mhc/cuda/plan"
 )
 
-// ErrClosed is the error of every use of an engine, or of a stream or buffer of
-// it, after Close.
+// ErrClosed is the error of every use of an engine, or of a stream, event or
+// buffer of it, after Close.
 var ErrClosed = errors.New("cuda: the engine is closed")
 
 // The environment variables of this package.
@@ -50,6 +50,7 @@ type Engine struct {
 	mu      sync.Mutex            // guards the rest
 	funcs   map[string]*function
 	streams map[*Stream]struct{}
+	events  map[*Event]struct{}
 }
 
 type options struct{ device int }
@@ -93,7 +94,7 @@ func newEngine(drv driver.Driver, image []byte, opts ...Option) (*Engine, error)
 	e := &Engine{
 		drv: drv, info: info, debug: os.Getenv(debugVariable) == "1",
 		pool: newPool(drv), idle: make(chan *Stream, hostStreams), chunk: chunkBytes,
-		funcs: map[string]*function{}, streams: map[*Stream]struct{}{},
+		funcs: map[string]*function{}, streams: map[*Stream]struct{}{}, events: map[*Event]struct{}{},
 	}
 	for range hostStreams {
 		e.idle <- &Stream{e: e}
@@ -137,8 +138,8 @@ func (e *Engine) DeviceMemory() (free, total int64, err error) {
 	return free, total, err
 }
 
-// Close waits for the calls under way, then frees all memory, streams and
-// kernels, those of buffers and streams that were not freed too. Later calls
+// Close waits for the calls under way, then frees all memory, streams, events and
+// kernels, those of buffers, streams and events that were not freed too. Later calls
 // return ErrClosed; a second Close does nothing. After a lost device there is
 // nothing left to free, and Close returns nil.
 func (e *Engine) Close() error {
@@ -152,6 +153,9 @@ func (e *Engine) Close() error {
 		var errs []error
 		for s := range e.streams {
 			errs = append(errs, s.destroy())
+		}
+		for v := range e.events {
+			errs = append(errs, v.destroy())
 		}
 		errs = append(errs, e.pool.close())
 		if e.module != 0 {

@@ -666,6 +666,34 @@ func TestProfileTimesEachKernel(t *testing.T) {
 	require.NoError(t, end.Close())
 }
 
+func TestAClosedEventIsNotTheDriversToUse(t *testing.T) {
+	f := newFake()
+	e := f.engine(t)
+	s, err := e.NewStream()
+	require.NoError(t, err)
+	closed, err := e.NewEvent()
+	require.NoError(t, err)
+	left, err := e.NewEvent()
+	require.NoError(t, err)
+	require.NoError(t, s.Record(left))
+	require.NoError(t, closed.Close())
+
+	records, waits := f.called["cuEventRecord"], f.called["cuEventSynchronize"]
+	require.EqualError(t, s.Record(closed), "cuda: the event is closed")
+	_, err = closed.Since(left)
+	require.EqualError(t, err, "cuda: the event is closed")
+	_, err = left.Since(closed)
+	require.EqualError(t, err, "cuda: the event is closed")
+	require.Equal(t, records, f.called["cuEventRecord"])
+	require.Equal(t, waits, f.called["cuEventSynchronize"])
+
+	require.NoError(t, e.Close())
+	require.Empty(t, f.events, "the engine frees the event that is left")
+	require.NoError(t, left.Close())
+	_, err = left.Since(left)
+	require.ErrorIs(t, err, ErrClosed)
+}
+
 func TestTheContextOfTheThreadIsRestored(t *testing.T) {
 	f := newFake()
 	e := f.engine(t)

@@ -10,19 +10,44 @@ import (
 	"github.com/mhc-go/mhc/cuda/plan"
 )
 
-// Event marks a place in a stream's queue, to time what lies between two.
+// Event marks a place in a stream's queue, to time what lies between two. Close
+// it, or the engine.
 type Event struct {
 	e      *Engine
-	handle driver.Event
-	closed atomic.Bool
+	handle atomic.Uintptr // 0 once it is closed
+}
+
+var errEventClosed = errors.New("cuda: the event is closed")
+
+// open is the driver's event, unless it is closed.
+func (v *Event) open() (driver.Event, error) {
+	if handle := v.handle.Load(); handle != 0 {
+		return driver.Event(handle), nil
+	}
+	return 0, errEventClosed
+}
+
+// destroy frees the driver's event, unless it is closed.
+func (v *Event) destroy() error {
+	if handle := v.handle.Swap(0); handle != 0 {
+		return v.e.drv.DestroyEvent(driver.Event(handle))
+	}
+	return nil
 }
 
 // NewEvent makes an event.
 func (e *Engine) NewEvent() (*Event, error) {
 	v := &Event{e: e}
-	err := e.do(func() (err error) {
-		v.handle, err = e.drv.NewEvent()
-		return err
+	err := e.do(func() error {
+		handle, err := e.drv.NewEvent()
+		if err != nil {
+			return fmt.Errorf("cuda: cannot create an event: %w", err)
+		}
+		v.handle.Store(uintptr(handle))
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.events[v] = struct{}{}
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -32,27 +57,43 @@ func (e *Engine) NewEvent() (*Event, error) {
 
 // Close frees the event. A second Close does nothing.
 func (v *Event) Close() error {
-	if v.closed.Swap(true) {
-		return nil
-	}
-	err := v.e.do(func() error { return v.e.drv.DestroyEvent(v.handle) })
+	err := v.e.do(func() error {
+		v.e.mu.Lock()
+		delete(v.e.events, v)
+		v.e.mu.Unlock()
+		return v.destroy()
+	})
 	if errors.Is(err, ErrClosed) {
-		return nil
+		return nil // which has closed the event
 	}
 	return err
 }
 
 // Record puts the event behind the work queued so far.
 func (s *Stream) Record(v *Event) error {
-	return s.with(func() error { return s.e.drv.Record(v.handle, s.handle) })
+	return s.with(func() error {
+		event, err := v.open()
+		if err != nil {
+			return err
+		}
+		return s.e.drv.Record(event, s.handle)
+	})
 }
 
 // Since waits for the event and returns the device's time from start, which was
 // recorded before it, to it. Its resolution is about half a microsecond.
 func (v *Event) Since(start *Event) (time.Duration, error) {
 	var d time.Duration
-	err := v.e.do(func() (err error) {
-		d, err = v.e.elapsed(start.handle, v.handle)
+	err := v.e.do(func() error {
+		from, err := start.open()
+		if err != nil {
+			return err
+		}
+		to, err := v.open()
+		if err != nil {
+			return err
+		}
+		d, err = v.e.elapsed(from, to)
 		return err
 	})
 	return d, err
