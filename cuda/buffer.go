@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"fmt"
 	"sync/atomic"
 
 	"github.com/mhc-go/mhc/cuda/driver"
@@ -16,9 +17,12 @@ type Buffer struct {
 	freed atomic.Bool
 }
 
-// NewBuffer takes at least one byte of device memory. Free it, or close the
-// engine.
+// NewBuffer takes bytes of device memory; a buffer of none has an address too.
+// Free it, or close the engine.
 func (e *Engine) NewBuffer(bytes int64) (*Buffer, error) {
+	if bytes < 0 {
+		return nil, fmt.Errorf("cuda: a buffer of %d bytes, want 0 or more", bytes)
+	}
 	b := &Buffer{e: e, bytes: bytes}
 	err := e.do(func() (err error) {
 		b.ptr, err = e.pool.get(max(bytes, 1))

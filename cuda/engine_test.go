@@ -495,6 +495,9 @@ func TestRunReportsWhatIsWrongWithAnOperator(t *testing.T) {
 	require.ErrorContains(t, s.Run(&plan.PreForward{Tokens: 1, Streams: 99, Channels: 1}), "streams are 99")
 	require.ErrorContains(t, s.Run(&plan.PreForward{Tokens: 1, Streams: 2, Channels: 1}), "absent")
 	require.NoError(t, s.Run(&plan.PreForward{Tokens: 0, Streams: 2, Channels: 1}), "no tokens, no work")
+	require.ErrorContains(t, s.Run(nil), "operator is nil")
+	_, err = s.Profile(nil)
+	require.ErrorContains(t, err, "operator is nil")
 }
 
 // fails makes the k-th launched kernel fail with code.

@@ -3,6 +3,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
 	"sync"
 
@@ -39,6 +40,9 @@ func blockSize(bytes int64) int64 {
 		return smallest
 	}
 	step := int64(1) << (bits.Len64(uint64(bytes-1)) - 4)
+	if bytes > math.MaxInt64-step {
+		return bytes // more than any device has
+	}
 	return (bytes + step - 1) / step * step
 }
 

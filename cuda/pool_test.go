@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -24,6 +25,19 @@ func TestBlockSizeWastesAtMostAnEighth(t *testing.T) {
 	for bytes, want := range map[int64]int64{1: 512, 512: 512, 513: 576, 1000: 1024, 1024: 1024, 1025: 1152, 100 << 20: 104 << 20} {
 		assert.Equal(t, want, blockSize(bytes), "%d bytes", bytes)
 	}
+}
+
+func TestBuffersOfImpossibleSizesAreRefused(t *testing.T) {
+	e := newFake().engine(t)
+	_, err := e.NewBuffer(-1)
+	require.EqualError(t, err, "cuda: a buffer of -1 bytes, want 0 or more")
+	_, err = e.NewBuffer(math.MaxInt64)
+	require.ErrorIs(t, err, driver.OutOfMemory)
+	require.ErrorContains(t, err, "cuda: cannot allocate 9223372036854775807 bytes")
+	none, err := e.NewBuffer(0)
+	require.NoError(t, err)
+	require.NotZero(t, none.Ptr())
+	require.Zero(t, none.Len())
 }
 
 func TestPoolHandsOutEachBlockOnce(t *testing.T) {

@@ -64,6 +64,9 @@ func (s *Stream) Close() error {
 // Run queues an operator and returns before it is done. An error of its kernels
 // is returned by a later call that waits.
 func (s *Stream) Run(op Operator) error {
+	if op == nil {
+		return errNoOperator
+	}
 	return s.with(func() error {
 		bytes, err := op.Workspace(s.e.info.Limits)
 		if err != nil {
@@ -107,7 +110,10 @@ func (s *Stream) Copy(dst, src plan.Ptr, bytes int64) error {
 	})
 }
 
-var errStreamClosed = errors.New("cuda: the stream is closed")
+var (
+	errStreamClosed = errors.New("cuda: the stream is closed")
+	errNoOperator   = errors.New("cuda: the operator is nil, want one of package plan")
+)
 
 // with calls f with the engine's context current and the stream its own.
 func (s *Stream) with(f func() error) error {

@@ -117,6 +117,9 @@ type KernelTime struct {
 // the kernels' times. Each holds some overhead of its events: the time of a
 // whole operator is better taken with two events around Run.
 func (s *Stream) Profile(op Operator) ([]KernelTime, error) {
+	if op == nil {
+		return nil, errNoOperator
+	}
 	var times []KernelTime
 	var events []driver.Event
 	err := s.with(func() error {
