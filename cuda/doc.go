@@ -20,8 +20,9 @@
 //
 // No cgo and no CUDA toolkit are needed, only the driver, which is loaded when
 // the first engine is made. Where there is no driver or no GPU, [New] returns an
-// error that says so. Package driver names the two bindings and the build tag
-// mhccuda that chooses between them.
+// error that says so. The build tag mhccuda takes the binding gorgonia.org/cu
+// instead, which needs cgo and cuda.h, and ends the process with status 1 before
+// main where there is no GPU; package driver says more.
 //
 // # Environment
 //
