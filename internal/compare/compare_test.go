@@ -29,7 +29,11 @@ func environment(commit string) string {
 }
 
 func result(operator, pass, by string, us float64) string {
-	return fmt.Sprintf(`{"operator":%q,"pass":%q,"by":%q,"N":3,"p50_us":%g}`, operator, pass, by, us)
+	return resultOn("cpu", operator, pass, by, us)
+}
+
+func resultOn(device, operator, pass, by string, us float64) string {
+	return fmt.Sprintf(`{"operator":%q,"pass":%q,"by":%q,"device":%q,"N":3,"p50_us":%g}`, operator, pass, by, device, us)
 }
 
 func nothing(compare.Round) error { return nil }
@@ -54,12 +58,27 @@ func TestRoundsAndSummary(t *testing.T) {
 	assert.Equal(t, strings.Repeat("old bench --output=- pre -N 3\nnew bench --output=- pre -N 3\nnew bench --output=- pre -N 3\nold bench --output=- pre -N 3\n", 2)[:6*30], string(runs))
 
 	require.Len(t, summary, 2)
-	assert.Equal(t, compare.Key{Operator: "pre", Pass: "forward", N: 3}, summary[0].Key)
+	assert.Equal(t, compare.Key{Operator: "pre", Pass: "forward", Device: "cpu", N: 3}, summary[0].Key)
 	assert.Equal(t, "full", summary[1].Pass)
 	assert.Equal(t, 3, summary[0].Rounds)
 	assert.Equal(t, compare.Quantiles{P20: 30, P50: 30, P80: 30}, summary[0].Baseline)
 	assert.InDelta(t, 1.5, summary[0].Speedup.P50, 1e-15)
 	assert.InDelta(t, 0.8, summary[1].Speedup.P20, 1e-15)
+}
+
+// On a GPU backward is measured as one, on the CPU it is a difference.
+func TestBackwardIsJudgedOnAGPU(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	lines := func(us float64) []string {
+		return []string{environment("abc"), resultOn("cuda:1", "pre", "backward", "mhc", us), resultOn("cpu", "pre", "backward", "mhc", us)}
+	}
+	summary, err := compare.Run(t.Context(), compare.Options{
+		BaselineBinary: program(t, log, "old", lines(30)...), CandidateBinary: program(t, log, "new", lines(40)...), Rounds: 1,
+	}, nothing)
+	require.NoError(t, err)
+	require.Len(t, summary, 1)
+	assert.Equal(t, compare.Key{Operator: "pre", Pass: "backward", Device: "cuda:1", N: 3}, summary[0].Key)
+	assert.InDelta(t, 0.75, summary[0].Speedup.P50, 1e-15)
 }
 
 func TestProgramsThatCannotBeUsed(t *testing.T) {
