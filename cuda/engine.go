@@ -133,7 +133,7 @@ func (e *Engine) Trim() error {
 func (e *Engine) DeviceMemory() (free, total int64, err error) {
 	err = e.do(func() (err error) {
 		free, total, err = e.drv.MemInfo()
-		return err
+		return failed("read how much memory is free", err)
 	})
 	return free, total, err
 }
@@ -205,6 +205,14 @@ func (e *Engine) inContext(f func() error) error {
 		return fmt.Errorf("cuda: %w", popErr)
 	}
 	return err
+}
+
+// failed is the error of a call that was to do something, if there is one.
+func failed(to string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("cuda: cannot %s: %w", to, err)
 }
 
 // function is a kernel, and the dynamic shared memory that it may use.

@@ -488,6 +488,39 @@ func TestAClosedStreamReturnsItsMemory(t *testing.T) {
 	require.ErrorContains(t, s.Run(&plan.Cast{Count: -1}), "closed")
 }
 
+func TestFailuresOfPlainCallsSayWhatWasToBeDone(t *testing.T) {
+	f := newFake()
+	e := f.engine(t)
+	s, err := e.NewStream()
+	require.NoError(t, err)
+	b, err := e.NewBuffer(16)
+	require.NoError(t, err)
+	event, err := e.NewEvent()
+	require.NoError(t, err)
+	require.NoError(t, s.Record(event))
+	for _, c := range []struct {
+		call, want string
+		do         func() error
+	}{
+		{"cuMemsetD32Async", "cuda: cannot fill device memory: ", func() error { return s.Fill(b.Ptr(), 1, 4) }},
+		{"cuMemcpyDtoDAsync", "cuda: cannot copy on the device: ", func() error { return s.Copy(b.Ptr(), b.Ptr(), 4) }},
+		{"cuEventRecord", "cuda: cannot record an event: ", func() error { return s.Record(event) }},
+		{"cuEventElapsedTime", "cuda: cannot read the time between two events: ", func() error { _, err := event.Since(event); return err }},
+		{"cuEventCreate", "cuda: cannot create an event: ", func() error { _, err := e.NewEvent(); return err }},
+		{"cuMemGetInfo", "cuda: cannot read how much memory is free: ", func() error { _, _, err := e.DeviceMemory(); return err }},
+	} {
+		f.fail = func(_ int, call string) driver.Code {
+			if call == c.call {
+				return 1
+			}
+			return 0
+		}
+		require.ErrorContains(t, c.do(), c.want+c.call+": ")
+		f.fail = nil
+		require.NoError(t, c.do(), c.call)
+	}
+}
+
 func TestRunReportsWhatIsWrongWithAnOperator(t *testing.T) {
 	e := newFake().engine(t)
 	s, err := e.NewStream()

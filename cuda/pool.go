@@ -103,7 +103,7 @@ func (p *pool) trim() error {
 	for size, blocks := range p.cached {
 		for _, ptr := range blocks {
 			if err := p.drv.Free(ptr); err != nil && first == nil {
-				first = fmt.Errorf("cuda: cannot free device memory: %w", err)
+				first = failed("free device memory", err)
 			}
 		}
 		delete(p.cached, size)

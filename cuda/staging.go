@@ -37,7 +37,7 @@ func (c *chunk) ready(s *Stream) (err error) {
 	}
 	if c.event == 0 {
 		if c.event, err = s.e.drv.NewEvent(); err != nil {
-			return fmt.Errorf("cuda: cannot create an event: %w", err)
+			return failed("create an event", err)
 		}
 	}
 	if c.busy {
@@ -101,7 +101,7 @@ func (s *Stream) upload(dst driver.Pointer, segs []segment, total int64) error {
 		host := c.bytes(n)
 		overlap(segs, lo, n, func(data []byte, at int64) { copyAll(host[at:], data) })
 		if err := s.e.drv.CopyToDevice(dst+driver.Pointer(lo), c.host, n, s.handle); err != nil {
-			return fmt.Errorf("cuda: cannot copy to the device: %w", err)
+			return failed("copy to the device", err)
 		}
 		if err := c.queued(s); err != nil {
 			return err
@@ -134,7 +134,7 @@ func (s *Stream) download(segs []segment, src driver.Pointer, total int64) error
 			}
 			lo, n := span(i)
 			if err := s.e.drv.CopyToHost(c.host, src+driver.Pointer(lo), n, s.handle); err != nil {
-				return fmt.Errorf("cuda: cannot copy from the device: %w", err)
+				return failed("copy from the device", err)
 			}
 			if err := c.queued(s); err != nil {
 				return err

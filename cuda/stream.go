@@ -100,13 +100,15 @@ func (s *Stream) Read(dst []byte, src plan.Ptr) error {
 
 // Fill queues the writing of count 32-bit words of one value.
 func (s *Stream) Fill(dst plan.Ptr, value uint32, count int64) error {
-	return s.with(func() error { return s.e.drv.Fill32(driver.Pointer(dst), value, count, s.handle) })
+	return s.with(func() error {
+		return failed("fill device memory", s.e.drv.Fill32(driver.Pointer(dst), value, count, s.handle))
+	})
 }
 
 // Copy queues a copy from device memory to device memory.
 func (s *Stream) Copy(dst, src plan.Ptr, bytes int64) error {
 	return s.with(func() error {
-		return s.e.drv.CopyOnDevice(driver.Pointer(dst), driver.Pointer(src), bytes, s.handle)
+		return failed("copy on the device", s.e.drv.CopyOnDevice(driver.Pointer(dst), driver.Pointer(src), bytes, s.handle))
 	})
 }
 
@@ -133,7 +135,7 @@ func (s *Stream) open() (err error) {
 		return nil
 	}
 	if s.handle, err = s.e.drv.NewStream(); err != nil {
-		return fmt.Errorf("cuda: cannot create a stream: %w", err)
+		return failed("create a stream", err)
 	}
 	s.e.mu.Lock()
 	defer s.e.mu.Unlock()
@@ -151,7 +153,7 @@ func (s *Stream) destroy() error {
 		s.e.pool.put(s.work)
 		s.work, s.size = 0, 0
 	}
-	errs = append(errs, s.e.drv.DestroyStream(s.handle))
+	errs = append(errs, failed("free a stream", s.e.drv.DestroyStream(s.handle)))
 	s.handle = 0
 	return errors.Join(errs...)
 }

@@ -30,7 +30,7 @@ func (v *Event) open() (driver.Event, error) {
 // destroy frees the driver's event, unless it is closed.
 func (v *Event) destroy() error {
 	if handle := v.handle.Swap(0); handle != 0 {
-		return v.e.drv.DestroyEvent(driver.Event(handle))
+		return failed("free an event", v.e.drv.DestroyEvent(driver.Event(handle)))
 	}
 	return nil
 }
@@ -41,7 +41,7 @@ func (e *Engine) NewEvent() (*Event, error) {
 	err := e.do(func() error {
 		handle, err := e.drv.NewEvent()
 		if err != nil {
-			return fmt.Errorf("cuda: cannot create an event: %w", err)
+			return failed("create an event", err)
 		}
 		v.handle.Store(uintptr(handle))
 		e.mu.Lock()
@@ -76,7 +76,7 @@ func (s *Stream) Record(v *Event) error {
 		if err != nil {
 			return err
 		}
-		return s.e.drv.Record(event, s.handle)
+		return failed("record an event", s.e.drv.Record(event, s.handle))
 	})
 }
 
@@ -104,7 +104,7 @@ func (e *Engine) elapsed(start, end driver.Event) (time.Duration, error) {
 		return 0, fmt.Errorf("cuda: %w%s", err, e.hint())
 	}
 	ms, err := e.drv.Elapsed(start, end)
-	return time.Duration(ms * float64(time.Millisecond)), err
+	return time.Duration(ms * float64(time.Millisecond)), failed("read the time between two events", err)
 }
 
 // KernelTime is the time of one kernel of an operator.
@@ -131,10 +131,10 @@ func (s *Stream) Profile(op Operator) ([]KernelTime, error) {
 		mark := func() error {
 			v, err := s.e.drv.NewEvent()
 			if err != nil {
-				return err
+				return failed("create an event", err)
 			}
 			events = append(events, v)
-			return s.e.drv.Record(v, s.handle)
+			return failed("record an event", s.e.drv.Record(v, s.handle))
 		}
 		bytes, err := op.Workspace(s.e.info.Limits)
 		if err != nil {
