@@ -1,3 +1,7 @@
+// The fake tells threads by their id, which Linux gives.
+
+//go:build linux
+
 package cuda
 
 import (
