@@ -89,14 +89,6 @@ func magnitude(level int, x plan.Type) float64 {
 	return 1
 }
 
-func projection(cfg sinkhorn.Config) plan.Sinkhorn {
-	p := plan.Sinkhorn{EndsOnRows: cfg.End == sinkhorn.Rows, Iters: cfg.Iterations, Eps: cfg.Eps}
-	if cfg.Start == sinkhorn.Exp {
-		p.Start = plan.Exp
-	}
-	return p
-}
-
 // phiRows are chosen rows of phi [k, m], in its layout, in float64.
 func phiRows(phi array, chosen []int, k, m int, transposed bool) []float64 {
 	if !transposed {
@@ -196,7 +188,7 @@ func (c coeffsCase) run(t *testing.T, l *lab, w worst) {
 	// Forward, twice.
 	fwd := plan.CoeffsForward{
 		Tokens: int64(c.tokens), Streams: n, Channels: c.channels, XType: c.x, PhiType: c.phi, PhiTransposed: c.cfg.Phi == mhc.PhiMK,
-		RMSEps: c.cfg.RMSEps, PreEps: c.cfg.PreEps, PostMult: c.cfg.PostMult, Sinkhorn: projection(c.cfg.Sinkhorn),
+		RMSEps: c.cfg.RMSEps, PreEps: c.cfg.PreEps, PostMult: c.cfg.PostMult, Sinkhorn: c.cfg.Sinkhorn,
 		X: l.in("x", x, c.shift), Phi: l.in("phi", phi, c.shift), B: l.in("b", b, c.shift), Alpha: l.in("alpha", alpha, c.shift),
 	}
 	forward := func() (out [5]array) {
@@ -580,13 +572,13 @@ func conformSinkhorn(t *testing.T, dev device, w worst) {
 		name := fmt.Sprintf("n%d_N%d_%v_%v_T%d_eps%v_shift%d", n, batch, cfg.Start, cfg.End, cfg.Iterations, cfg.Eps, shift)
 		withLab(t, dev, name, func(t *testing.T, l *lab) {
 			a, g := uniform(plan.Float32, batch*n*n, 1, 1.5), uniform(plan.Float32, batch*n*n, 2, 1)
-			fwd := plan.SinkhornForward{Batch: int64(batch), N: n, Sinkhorn: projection(cfg), A: l.in("logits", a, shift), Out: l.out("out", plan.Float32, batch*n*n, shift)}
+			fwd := plan.SinkhornForward{Batch: int64(batch), N: n, Sinkhorn: cfg, A: l.in("logits", a, shift), Out: l.out("out", plan.Float32, batch*n*n, shift)}
 			l.run(&fwd)
 			want, dwant := zeros(batch*n*n), zeros(batch*n*n)
 			require.NoError(t, sinkhorn.Forward(want, a.wide(), n, cfg))
 			require.NoError(t, sinkhorn.Backward(dwant, a.wide(), g.wide(), n, cfg))
 			w.compare(t, "Sinkhorn", "out", l.read(fwd.Out, plan.Float32, batch*n*n).wide(), want, coeffsBound)
-			bwd := plan.SinkhornBackward{Batch: int64(batch), N: n, Sinkhorn: projection(cfg), A: fwd.A, G: l.in("g", g, shift), DA: l.out("da", plan.Float32, batch*n*n, shift)}
+			bwd := plan.SinkhornBackward{Batch: int64(batch), N: n, Sinkhorn: cfg, A: fwd.A, G: l.in("g", g, shift), DA: l.out("da", plan.Float32, batch*n*n, shift)}
 			l.run(&bwd)
 			got := l.read(bwd.DA, plan.Float32, batch*n*n).wide()
 			if n == 1 { // the gradient of a constant, but for eps
@@ -602,9 +594,9 @@ func conformSinkhorn(t *testing.T, dev device, w worst) {
 			a := uniform(plan.Float32, 64*16, 3, 1e4)
 			a.set(5*16+3, math.NaN())
 			g := uniform(plan.Float32, 64*16, 4, 1)
-			fwd := plan.SinkhornForward{Batch: 64, N: 4, Sinkhorn: projection(cfg), A: l.in("logits", a, 0), Out: l.out("out", plan.Float32, 64*16, 0)}
+			fwd := plan.SinkhornForward{Batch: 64, N: 4, Sinkhorn: cfg, A: l.in("logits", a, 0), Out: l.out("out", plan.Float32, 64*16, 0)}
 			l.run(&fwd)
-			bwd := plan.SinkhornBackward{Batch: 64, N: 4, Sinkhorn: projection(cfg), A: fwd.A, G: l.in("g", g, 0), DA: l.out("da", plan.Float32, 64*16, 0)}
+			bwd := plan.SinkhornBackward{Batch: 64, N: 4, Sinkhorn: cfg, A: fwd.A, G: l.in("g", g, 0), DA: l.out("da", plan.Float32, 64*16, 0)}
 			l.run(&bwd)
 			out, da := l.read(fwd.Out, plan.Float32, 64*16), l.read(bwd.DA, plan.Float32, 64*16)
 			for token := range 64 {

@@ -438,7 +438,7 @@ func TestOffsetsBeyond31Bits(t *testing.T) {
 	up := []array{uniform(plan.Float32, block*n, 5, 1), uniform(plan.Float32, block*n, 6, 1), uniform(plan.Float32, block*n*n, 7, 1)}
 	fwd := plan.CoeffsForward{
 		Tokens: tokens, Streams: n, Channels: channels, XType: typ, PhiType: typ, RMSEps: cfg.RMSEps, PostMult: cfg.PostMult,
-		Sinkhorn: projection(cfg.Sinkhorn), X: repeated(x), Phi: one(phi), B: one(b), Alpha: one(alpha),
+		Sinkhorn: cfg.Sinkhorn, X: repeated(x), Phi: one(phi), B: one(b), Alpha: one(alpha),
 		HPre: alloc(tokens * n * 4), HPost: alloc(tokens * n * 4), HRes: alloc(tokens * n * n * 4), Mix: alloc(tokens * int64(m) * 4), R: alloc(tokens * 4),
 	}
 	require.NoError(t, c.Run(&fwd))

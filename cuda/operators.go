@@ -15,14 +15,6 @@ import (
 
 var _ op.Engine = (*Engine)(nil)
 
-func projection(cfg sinkhorn.Config) plan.Sinkhorn {
-	p := plan.Sinkhorn{EndsOnRows: cfg.End == sinkhorn.Rows, Iters: cfg.Iterations, Eps: cfg.Eps}
-	if cfg.Start == sinkhorn.Exp {
-		p.Start = plan.Exp
-	}
-	return p
-}
-
 // Coeffs computes the coefficients of in.X in two launches, see [op.Coeffs].
 func (e *Engine) Coeffs(in op.CoeffsInputs, cfg mhc.Config) (op.CoeffsOutputs, error) {
 	lead, count, last := tokens(in.X.Shape(), 2)
@@ -30,7 +22,7 @@ func (e *Engine) Coeffs(in op.CoeffsInputs, cfg mhc.Config) (op.CoeffsOutputs, e
 	c := e.call()
 	o := plan.CoeffsForward{
 		Tokens: count, Streams: n, Channels: last[1], PhiTransposed: cfg.Phi == mhc.PhiMK,
-		RMSEps: cfg.RMSEps, PreEps: cfg.PreEps, PostMult: cfg.PostMult, Sinkhorn: projection(cfg.Sinkhorn),
+		RMSEps: cfg.RMSEps, PreEps: cfg.PreEps, PostMult: cfg.PostMult, Sinkhorn: cfg.Sinkhorn,
 	}
 	o.XType = c.read("x", &o.X, in.X)
 	o.PhiType = c.read("phi", &o.Phi, in.Phi)
@@ -55,7 +47,7 @@ func (e *Engine) CoeffsBackward(in op.CoeffsInputs, kept op.CoeffsOutputs, up op
 	c := e.call()
 	o := plan.CoeffsBackward{
 		Tokens: count, Streams: last[0], Channels: last[1], PhiTransposed: cfg.Phi == mhc.PhiMK,
-		PostMult: cfg.PostMult, Sinkhorn: projection(cfg.Sinkhorn),
+		PostMult: cfg.PostMult, Sinkhorn: cfg.Sinkhorn,
 	}
 	o.XType = c.read("x", &o.X, in.X)
 	o.PhiType = c.read("phi", &o.Phi, in.Phi)
@@ -132,7 +124,7 @@ func (e *Engine) MatMulRMSBackward(x, phi, mix, r, dmix tensor.Tensor, cfg op.Ma
 func (e *Engine) Sinkhorn(logits tensor.Tensor, cfg sinkhorn.Config) (tensor.Tensor, error) {
 	_, count, last := tokens(logits.Shape(), 2)
 	c := e.call()
-	o := plan.SinkhornForward{Batch: count, N: last[0], Sinkhorn: projection(cfg)}
+	o := plan.SinkhornForward{Batch: count, N: last[0], Sinkhorn: cfg}
 	c.read32("logits", &o.A, logits)
 	out := c.write(&o.Out, tensor.Float32, logits.Shape()...)
 	if err := c.run(&o); err != nil {
@@ -145,7 +137,7 @@ func (e *Engine) Sinkhorn(logits tensor.Tensor, cfg sinkhorn.Config) (tensor.Ten
 func (e *Engine) SinkhornBackward(logits, dout tensor.Tensor, cfg sinkhorn.Config) (tensor.Tensor, error) {
 	_, count, last := tokens(logits.Shape(), 2)
 	c := e.call()
-	o := plan.SinkhornBackward{Batch: count, N: last[0], Sinkhorn: projection(cfg)}
+	o := plan.SinkhornBackward{Batch: count, N: last[0], Sinkhorn: cfg}
 	c.read32("logits", &o.A, logits)
 	c.read32("the gradient of the projection", &o.G, dout)
 	out := c.write(&o.DA, tensor.Float32, logits.Shape()...)

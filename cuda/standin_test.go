@@ -128,17 +128,6 @@ func (d *standIn) cast(o *plan.Cast) error {
 	return nil
 }
 
-func settings(p plan.Sinkhorn) sinkhorn.Config {
-	cfg := sinkhorn.Config{Iterations: p.Iters, Eps: p.Eps}
-	if p.Start == plan.Exp {
-		cfg.Start = sinkhorn.Exp
-	}
-	if p.EndsOnRows {
-		cfg.End = sinkhorn.Rows
-	}
-	return cfg
-}
-
 func layout(transposed bool) mhc.PhiLayout {
 	if transposed {
 		return mhc.PhiMK
@@ -174,7 +163,7 @@ func run[S, P dtype.Storage](d *standIn, op cuda.Operator) error {
 	case *plan.CoeffsForward:
 		tokens, n, c := int(o.Tokens), o.Streams, o.Channels
 		cfg := mhc.Config{
-			Streams: n, RMSEps: o.RMSEps, PreEps: o.PreEps, PostMult: o.PostMult, Sinkhorn: settings(o.Sinkhorn), Phi: layout(o.PhiTransposed),
+			Streams: n, RMSEps: o.RMSEps, PreEps: o.PreEps, PostMult: o.PostMult, Sinkhorn: o.Sinkhorn, Phi: layout(o.PhiTransposed),
 		}
 		m := cfg.Width()
 		return coeffs.Forward(coeffs.Outputs[float32]{
@@ -185,7 +174,7 @@ func run[S, P dtype.Storage](d *standIn, op cuda.Operator) error {
 		}, tokens, c, cfg)
 	case *plan.CoeffsBackward:
 		tokens, n, c := int(o.Tokens), o.Streams, o.Channels
-		cfg := mhc.Config{Streams: n, PostMult: o.PostMult, Sinkhorn: settings(o.Sinkhorn), Phi: layout(o.PhiTransposed)}
+		cfg := mhc.Config{Streams: n, PostMult: o.PostMult, Sinkhorn: o.Sinkhorn, Phi: layout(o.PhiTransposed)}
 		m := cfg.Width()
 		gphi := make([]float32, n*c*m)
 		err := coeffs.Backward(coeffs.Gradients[S, float32, float32]{
@@ -253,10 +242,10 @@ func run[S, P dtype.Storage](d *standIn, op cuda.Operator) error {
 		return streams.ExpandBackward(at[S](d, o.DX, dims.Tokens*o.Channels), at[S](d, o.G, dims.Tokens*o.Streams*o.Channels), dims)
 	case *plan.SinkhornForward:
 		k := int(o.Batch) * o.N * o.N
-		return sinkhorn.Forward(at[float32](d, o.Out, k), at[float32](d, o.A, k), o.N, settings(o.Sinkhorn))
+		return sinkhorn.Forward(at[float32](d, o.Out, k), at[float32](d, o.A, k), o.N, o.Sinkhorn)
 	case *plan.SinkhornBackward:
 		k := int(o.Batch) * o.N * o.N
-		return sinkhorn.Backward(at[float32](d, o.DA, k), at[float32](d, o.A, k), at[float32](d, o.G, k), o.N, settings(o.Sinkhorn))
+		return sinkhorn.Backward(at[float32](d, o.DA, k), at[float32](d, o.A, k), at[float32](d, o.G, k), o.N, o.Sinkhorn)
 	}
 	return fmt.Errorf("no stand-in for %T", op)
 }

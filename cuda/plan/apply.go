@@ -1,6 +1,10 @@
 package plan
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/mhc-go/mhc/sinkhorn"
+)
 
 // PreForward computes out[c] = sum_i h_pre[i] x[i,c] in one launch.
 type PreForward struct {
@@ -64,7 +68,7 @@ type StreamsBackward struct {
 type SinkhornForward struct {
 	Batch    int64
 	N        int
-	Sinkhorn Sinkhorn
+	Sinkhorn sinkhorn.Config
 
 	A, Out Ptr
 }
@@ -73,7 +77,7 @@ type SinkhornForward struct {
 type SinkhornBackward struct {
 	Batch    int64
 	N        int
-	Sinkhorn Sinkhorn
+	Sinkhorn sinkhorn.Config
 
 	A, G, DA Ptr
 }
@@ -307,14 +311,14 @@ func (o *StreamsBackward) Launches(lim Limits, _ Ptr) ([]Launch, error) {
 
 // SinkhornForward
 
-func checkSinkhorn(batch int64, n int, s Sinkhorn) error {
+func checkSinkhorn(batch int64, n int, s sinkhorn.Config) error {
 	switch {
 	case batch < 0:
 		return fmt.Errorf("plan: the batch is %d, want 0 or more", batch)
 	case n < 1 || n > MaxSinkhorn:
 		return fmt.Errorf("plan: matrices are %d x %d, want 1 to %d", n, n, MaxSinkhorn)
 	}
-	return s.check()
+	return s.Validate()
 }
 
 // Check reports the first size or setting that is wrong.
@@ -334,8 +338,8 @@ func (o *SinkhornForward) Launches(lim Limits, _ Ptr) ([]Launch, error) {
 	n := int64(o.N)
 	var a args
 	a.ptr(o.A, o.Out)
-	a.int(o.Batch, n, int64(o.Sinkhorn.Start), o.Sinkhorn.steps())
-	a.float(o.Sinkhorn.Eps)
+	a.int(o.Batch, n)
+	a.projection(o.Sinkhorn)
 	if n < 4 || n == 4 && aligned16(o.A, o.Out) {
 		return one(Launch{Name: fmt.Sprintf("mhc_sinkhorn_fwd_n%d", n), Grid: Dim{uint32(min(ceil(o.Batch, 128), int64(lim.SMs)*16)), 1, 1}, Block: Dim{128, 1, 1}, Args: a})
 	}
@@ -357,7 +361,7 @@ type sinkhornShape struct{ blocks, threads, shared, hist int64 }
 
 func (o *SinkhornBackward) shape(lim Limits) sinkhornShape {
 	n := int64(o.N)
-	steps := o.Sinkhorn.steps()
+	steps := int64(o.Sinkhorn.Steps())
 	s := sinkhornShape{threads: 128}
 	if n > 32 {
 		s.threads = 32
@@ -376,7 +380,7 @@ func (o *SinkhornBackward) shape(lim Limits) sinkhornShape {
 
 func (o *SinkhornBackward) fastShape(lim Limits) sinkhornShape {
 	s := sinkhornShape{threads: 32, blocks: min(ceil(o.Batch, 32), int64(lim.SMs)*16)}
-	hist := (o.Sinkhorn.steps()*4 + 16) * 4 * 32
+	hist := (int64(o.Sinkhorn.Steps())*4 + 16) * 4 * 32
 	if hist <= maxHistShared {
 		s.shared = hist
 	} else {
@@ -416,8 +420,8 @@ func (o *SinkhornBackward) Launches(lim Limits, ws Ptr) ([]Launch, error) {
 	}
 	var a args
 	a.ptr(o.A, o.G, o.DA, ws)
-	a.int(o.Batch, int64(o.N), int64(o.Sinkhorn.Start), o.Sinkhorn.steps())
-	a.float(o.Sinkhorn.Eps)
+	a.int(o.Batch, int64(o.N))
+	a.projection(o.Sinkhorn)
 	return one(Launch{Name: name, Grid: Dim{uint32(s.blocks), 1, 1}, Block: Dim{uint32(s.threads), 1, 1}, Shared: uint32(s.shared), Args: a})
 }
 

@@ -3,6 +3,8 @@ package plan
 import (
 	"fmt"
 	"testing"
+
+	"github.com/mhc-go/mhc/sinkhorn"
 )
 
 // What the search for a shape's split costs the host, once, and what a call costs
@@ -10,7 +12,7 @@ import (
 func BenchmarkCoeffs(b *testing.B) {
 	for _, channels := range []int{1024, 8192} {
 		for _, tokens := range []int64{512, 8192} {
-			settings := Sinkhorn{Iters: 20, Eps: 1e-6}
+			settings := sinkhorn.Config{Iterations: 20, Eps: 1e-6}
 			forward := &CoeffsForward{Tokens: tokens, Streams: 4, Channels: channels, XType: BFloat16, PhiType: BFloat16, Sinkhorn: settings}
 			backward := &CoeffsBackward{Tokens: tokens, Streams: 4, Channels: channels, XType: BFloat16, PhiType: BFloat16, Sinkhorn: settings}
 			p := Ptr(1 << 20)

@@ -1,6 +1,10 @@
 package plan
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/mhc-go/mhc/sinkhorn"
+)
 
 // CoeffsForward computes h_pre, h_post, h_res, mix and r of x in two launches.
 type CoeffsForward struct {
@@ -10,7 +14,7 @@ type CoeffsForward struct {
 	PhiTransposed     bool  // phi is [M, K] instead of [K, M]
 	RMSEps, PreEps    float64
 	PostMult          float64
-	Sinkhorn          Sinkhorn
+	Sinkhorn          sinkhorn.Config
 
 	X, Phi      Ptr // [N, K], [K, M]
 	B, Alpha    Ptr // [M], [3] float32
@@ -27,7 +31,7 @@ type CoeffsBackward struct {
 	XType, PhiType    Type
 	PhiTransposed     bool
 	PostMult          float64
-	Sinkhorn          Sinkhorn
+	Sinkhorn          sinkhorn.Config
 
 	X, Phi, B, Alpha Ptr // as in the forward
 	Mix, R           Ptr // from the forward
@@ -381,7 +385,7 @@ type reduceArgs struct {
 	streams          int64
 	rmsEps, preEps   float64
 	postMult         float64
-	sinkhorn         Sinkhorn
+	sinkhorn         sinkhorn.Config
 	b, alpha         Ptr
 	hpre, hpost, res Ptr
 	mix, r           Ptr
@@ -405,8 +409,7 @@ func (s mixShape) reduceLaunch(lim Limits, f forwardSplit, partial Ptr, r reduce
 	a.ptr(partial)
 	a.int(s.n, s.k, s.m, f.ranges, f.width, r.streams, tokens)
 	a.float(r.rmsEps, r.preEps, r.postMult)
-	a.int(int64(r.sinkhorn.Start), r.sinkhorn.steps())
-	a.float(r.sinkhorn.Eps)
+	a.projection(r.sinkhorn)
 	a.ptr(r.b, r.alpha, r.mix, r.r, r.hpre, r.hpost, r.res)
 	l.Grid = Dim{uint32(ceil(s.n, tokens)), 1, 1}
 	l.Args = a
@@ -452,7 +455,7 @@ func (p backwardPlan) bytes() int64 {
 type backwardArgs struct {
 	mode, streams         int64
 	postMult              float64
-	sinkhorn              Sinkhorn
+	sinkhorn              sinkhorn.Config
 	x, phi, b, alpha      Ptr
 	mix, r                Ptr
 	gpre, gpost, gres, gr Ptr
@@ -481,8 +484,7 @@ func (p backwardPlan) launches(lim Limits, ws Ptr, v backwardArgs) []Launch {
 	a.int(sp.chunks * sp.groups * b2i(sp.splits > 1))
 	a.int(s.n, s.k, s.m, v.streams, sp.width, sp.chunks)
 	a.float(v.postMult)
-	a.int(int64(v.sinkhorn.Start), v.sinkhorn.steps())
-	a.float(v.sinkhorn.Eps)
+	a.projection(v.sinkhorn)
 	a.int(p.grad.blocks)
 	a.ptr(v.phi, packed)
 	a.int(int64(s.pt), sk, sm, sp.shares(), sp.warpColumns/8, dxParts(s.xt))
@@ -557,7 +559,7 @@ func (o *CoeffsForward) Check() error {
 	if err := checkEps("pre eps", o.PreEps); err != nil {
 		return err
 	}
-	if err := o.Sinkhorn.check(); err != nil {
+	if err := o.Sinkhorn.Validate(); err != nil {
 		return err
 	}
 	return o.shape().check()
@@ -617,7 +619,7 @@ func (o *CoeffsBackward) shape() mixShape {
 
 // Check reports the first size or setting that is wrong.
 func (o *CoeffsBackward) Check() error {
-	return firstError(checkSizes(o.Tokens, o.Streams, o.Channels), o.Sinkhorn.check(), o.shape().check(), checkDPhi(o.PhiType, o.DPhiType))
+	return firstError(checkSizes(o.Tokens, o.Streams, o.Channels), o.Sinkhorn.Validate(), o.shape().check(), checkDPhi(o.PhiType, o.DPhiType))
 }
 
 func checkDPhi(phi, dphi Type) error {
@@ -628,7 +630,7 @@ func checkDPhi(phi, dphi Type) error {
 }
 
 func (o *CoeffsBackward) plan(lim Limits) backwardPlan {
-	return o.shape().backwardPlan(lim, modeCoeffs, int64(o.Streams), o.Sinkhorn.steps(), 3, o.Streams <= 4)
+	return o.shape().backwardPlan(lim, modeCoeffs, int64(o.Streams), int64(o.Sinkhorn.Steps()), 3, o.Streams <= 4)
 }
 
 // Workspace is the number of bytes of scratch memory.
@@ -637,7 +639,7 @@ func (o *CoeffsBackward) Workspace(lim Limits) (int64, error) {
 		return 0, err
 	}
 	// The kernel for any alignment may want more history than the fast one.
-	slow := o.shape().backwardPlan(lim, modeCoeffs, int64(o.Streams), o.Sinkhorn.steps(), 3, false)
+	slow := o.shape().backwardPlan(lim, modeCoeffs, int64(o.Streams), int64(o.Sinkhorn.Steps()), 3, false)
 	return max(o.plan(lim).bytes(), slow.bytes()), nil
 }
 
@@ -659,7 +661,7 @@ func (o *CoeffsBackward) Launches(lim Limits, ws Ptr) ([]Launch, error) {
 	}
 	p := o.plan(lim)
 	if o.Streams == 4 && !aligned16(o.Mix, o.GPre, o.GPost, o.GRes) {
-		p = s.backwardPlan(lim, modeCoeffs, int64(o.Streams), o.Sinkhorn.steps(), 3, false)
+		p = s.backwardPlan(lim, modeCoeffs, int64(o.Streams), int64(o.Sinkhorn.Steps()), 3, false)
 	}
 	return p.launches(lim, ws, backwardArgs{mode: modeCoeffs, streams: int64(o.Streams), postMult: o.PostMult,
 		sinkhorn: o.Sinkhorn, x: o.X, phi: o.Phi, b: o.B, alpha: o.Alpha, mix: o.Mix, r: o.R, gpre: o.GPre, gpost: o.GPost,
@@ -690,7 +692,7 @@ func (o *MatMulRMSForward) Launches(lim Limits, ws Ptr) ([]Launch, error) {
 	if err := need(named{"X", o.X}, named{"Phi", o.Phi}, named{"Mix", o.Mix}, named{"R", o.R}, named{"workspace", ws}); err != nil {
 		return nil, err
 	}
-	return forwardLaunches(lim, ws, o.shape(), o.X, o.Phi, reduceArgs{mode: modeRMS, rmsEps: o.RMSEps, mix: o.Mix, r: o.R, sinkhorn: Sinkhorn{Iters: 1}}), nil
+	return forwardLaunches(lim, ws, o.shape(), o.X, o.Phi, reduceArgs{mode: modeRMS, rmsEps: o.RMSEps, mix: o.Mix, r: o.R, sinkhorn: sinkhorn.Config{Iterations: 1}}), nil
 }
 
 // MatMulRMSBackward
@@ -731,7 +733,7 @@ func (o *MatMulRMSBackward) Launches(lim Limits, ws Ptr) ([]Launch, error) {
 		return nil, err
 	}
 	return o.plan(lim).launches(lim, ws, backwardArgs{mode: modeRMS, x: o.X, phi: o.Phi, mix: o.Mix, r: o.R, gpre: o.GMix,
-		gr: o.GR, dx: o.DX, dphi: o.DPhi, dphiType: o.DPhiType, sinkhorn: Sinkhorn{Iters: 1}}), nil
+		gr: o.GR, dx: o.DX, dphi: o.DPhi, dphiType: o.DPhiType, sinkhorn: sinkhorn.Config{Iterations: 1}}), nil
 }
 
 // HeadForward
@@ -761,7 +763,7 @@ func (o *HeadForward) Launches(lim Limits, ws Ptr) ([]Launch, error) {
 		return nil, err
 	}
 	ls := forwardLaunches(lim, ws, o.shape(), o.X, o.Phi, reduceArgs{mode: modeHead, streams: int64(o.Streams), rmsEps: o.RMSEps,
-		preEps: o.PreEps, b: o.B, alpha: o.Alpha, hpre: o.W, mix: o.Mix, r: o.R, sinkhorn: Sinkhorn{Iters: 1}})
+		preEps: o.PreEps, b: o.B, alpha: o.Alpha, hpre: o.W, mix: o.Mix, r: o.R, sinkhorn: sinkhorn.Config{Iterations: 1}})
 	pre := PreForward{Tokens: o.Tokens, Streams: o.Streams, Channels: o.Channels, XType: o.XType, X: o.X, HPre: o.W, Out: o.Out}
 	more, err := pre.Launches(lim, 0)
 	return append(ls, more...), err
@@ -828,5 +830,5 @@ func (o *HeadBackward) Launches(lim Limits, ws Ptr) ([]Launch, error) {
 	}
 	return append(ls, p.launches(lim, main, backwardArgs{mode: modeHead, streams: int64(o.Streams), x: o.X, phi: o.Phi, b: o.B,
 		alpha: o.Alpha, mix: o.Mix, r: o.R, gpre: dw, dx: o.DX, dphi: o.DPhi, dphiType: o.DPhiType, db: o.DB, dalpha: o.DAlpha,
-		headG: o.G, headW: o.W, channels: int64(o.Channels), sinkhorn: Sinkhorn{Iters: 1}})...), nil
+		headG: o.G, headW: o.W, channels: int64(o.Channels), sinkhorn: sinkhorn.Config{Iterations: 1}})...), nil
 }

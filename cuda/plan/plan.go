@@ -39,6 +39,8 @@ package plan
 import (
 	"fmt"
 	"math"
+
+	"github.com/mhc-go/mhc/sinkhorn"
 )
 
 // Ptr is a device address. 0 is absent.
@@ -109,42 +111,6 @@ type Launch struct {
 	Args   []uint64 // one 8-byte slot for each argument
 }
 
-// Start says how the Sinkhorn iteration begins.
-type Start int
-
-const (
-	// RowSoftmax starts from the softmax of each row, plus eps.
-	RowSoftmax Start = iota
-	// Exp starts from exp(A - column maximum).
-	Exp
-)
-
-// Sinkhorn names the convention of the Sinkhorn iteration. The normalisations alternate and begin with the columns: there
-// are 2*Iters-1 of them if the iteration ends on columns and 2*Iters if it ends on rows.
-type Sinkhorn struct {
-	Start      Start
-	EndsOnRows bool
-	Iters      int
-	Eps        float64
-}
-
-func (s Sinkhorn) steps() int64 {
-	if s.EndsOnRows {
-		return 2 * int64(s.Iters)
-	}
-	return 2*int64(s.Iters) - 1
-}
-
-func (s Sinkhorn) check() error {
-	if s.Start != RowSoftmax && s.Start != Exp {
-		return fmt.Errorf("plan: Sinkhorn start is %d, want RowSoftmax or Exp", s.Start)
-	}
-	if s.Iters < 1 || s.Iters > 1<<20 {
-		return fmt.Errorf("plan: Sinkhorn iterations are %d, want 1 to %d", s.Iters, 1<<20)
-	}
-	return checkEps("Sinkhorn eps", s.Eps)
-}
-
 func checkEps(name string, v float64) error {
 	if !(v >= 0) || math.IsInf(v, 0) {
 		return fmt.Errorf("plan: %s is %v, want a finite number that is not negative", name, v)
@@ -212,6 +178,13 @@ func (a *args) float(vs ...float64) {
 	for _, v := range vs {
 		*a = append(*a, math.Float64bits(v))
 	}
+}
+
+// projection adds start, steps and eps of the Sinkhorn projection. The kernels number the starts as package sinkhorn does
+// (START_SOFTMAX and START_EXP in kernels/sinkhorn.cuh).
+func (a *args) projection(c sinkhorn.Config) {
+	a.int(int64(c.Start), int64(c.Steps()))
+	a.float(c.Eps)
 }
 
 func b2i(b bool) int64 {

@@ -3,12 +3,15 @@ package plan
 import (
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/mhc-go/mhc/sinkhorn"
 )
 
-var sink = Sinkhorn{Start: RowSoftmax, Iters: 20, Eps: 1e-6}
+var sink = sinkhorn.Config{Iterations: 20, Eps: 1e-6}
 
 // shapes that every device must be able to run.
 func shapes(f func(tokens int64, streams, channels int, xt, pt Type)) {
@@ -162,8 +165,8 @@ func TestErrors(t *testing.T) {
 		{"tokens", func(o *CoeffsBackward) { o.Tokens = -1 }},
 		{"streams", func(o *CoeffsBackward) { o.Streams = 17 }},
 		{"channels", func(o *CoeffsBackward) { o.Channels = 0 }},
-		{"iterations", func(o *CoeffsBackward) { o.Sinkhorn.Iters = 0 }},
-		{"Sinkhorn eps", func(o *CoeffsBackward) { o.Sinkhorn.Eps = -1 }},
+		{"Iterations", func(o *CoeffsBackward) { o.Sinkhorn.Iterations = 0 }},
+		{"Eps", func(o *CoeffsBackward) { o.Sinkhorn.Eps = -1 }},
 		{"phi", func(o *CoeffsBackward) { o.PhiType = Float16 }},
 		{"dphi", func(o *CoeffsBackward) { o.DPhiType = Float16 }},
 		{"DPhi", func(o *CoeffsBackward) { o.DPhi = 0 }},
@@ -249,6 +252,23 @@ func TestArgumentsAreSlots(t *testing.T) {
 	for i, w := range want {
 		if ls[0].Args[i] != w {
 			t.Errorf("argument %d is %d, want %d", i, ls[0].Args[i], w)
+		}
+	}
+}
+
+// The kernels know the conventions by number.
+func TestArgumentsOfTheProjection(t *testing.T) {
+	for _, c := range []struct {
+		cfg  sinkhorn.Config
+		want args
+	}{
+		{sinkhorn.Config{Start: sinkhorn.RowSoftmax, End: sinkhorn.Columns, Iterations: 20}, args{0, 39, 0}},
+		{sinkhorn.Config{Start: sinkhorn.Exp, End: sinkhorn.Rows, Iterations: 20}, args{1, 40, 0}},
+	} {
+		var got args
+		got.projection(c.cfg)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%+v: %v, want %v", c.cfg, got, c.want)
 		}
 	}
 }

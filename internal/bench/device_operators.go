@@ -4,17 +4,7 @@ import (
 	"github.com/mhc-go/mhc"
 	"github.com/mhc-go/mhc/cuda"
 	"github.com/mhc-go/mhc/cuda/plan"
-	sinkhornpkg "github.com/mhc-go/mhc/sinkhorn"
 )
-
-func (r *resident) projection() plan.Sinkhorn {
-	cfg := r.Config.Sinkhorn
-	p := plan.Sinkhorn{EndsOnRows: cfg.End == sinkhornpkg.Rows, Iters: cfg.Iterations, Eps: cfg.Eps}
-	if cfg.Start == sinkhornpkg.Exp {
-		p.Start = plan.Exp
-	}
-	return p
-}
 
 func (r *resident) transposed() bool { return r.Config.Phi == mhc.PhiMK }
 
@@ -23,12 +13,12 @@ func deviceCoeffs(r *resident) (fwd, bwd []cuda.Operator) {
 	mix, k := r.kept("mix", r.Tokens*r.Config.Width()), r.kept("r", r.Tokens)
 	return []cuda.Operator{&plan.CoeffsForward{
 			Tokens: int64(r.Tokens), Streams: r.Config.Streams, Channels: r.Channels, XType: t, PhiType: pt, PhiTransposed: r.transposed(),
-			RMSEps: r.Config.RMSEps, PreEps: r.Config.PreEps, PostMult: r.Config.PostMult, Sinkhorn: r.projection(),
+			RMSEps: r.Config.RMSEps, PreEps: r.Config.PreEps, PostMult: r.Config.PostMult, Sinkhorn: r.Config.Sinkhorn,
 			X: r.at("x"), Phi: r.at("phi"), B: r.at("b"), Alpha: r.at("alpha"),
 			HPre: r.at("output0"), HPost: r.at("output1"), HRes: r.at("output2"), Mix: mix, R: k,
 		}}, []cuda.Operator{&plan.CoeffsBackward{
 			Tokens: int64(r.Tokens), Streams: r.Config.Streams, Channels: r.Channels, XType: t, PhiType: pt, PhiTransposed: r.transposed(),
-			PostMult: r.Config.PostMult, Sinkhorn: r.projection(),
+			PostMult: r.Config.PostMult, Sinkhorn: r.Config.Sinkhorn,
 			X: r.at("x"), Phi: r.at("phi"), B: r.at("b"), Alpha: r.at("alpha"), Mix: mix, R: k,
 			GPre: r.at("upstream0"), GPost: r.at("upstream1"), GRes: r.at("upstream2"),
 			DX: r.at("dx"), DPhi: r.at("dphi"), DPhiType: pt, DB: r.at("db"), DAlpha: r.at("dalpha"),
@@ -51,8 +41,8 @@ func deviceMatMulRMS(r *resident) (fwd, bwd []cuda.Operator) {
 
 func deviceSinkhorn(r *resident) (fwd, bwd []cuda.Operator) {
 	batch, n := int64(r.Tokens), r.Config.Streams
-	return []cuda.Operator{&plan.SinkhornForward{Batch: batch, N: n, Sinkhorn: r.projection(), A: r.at("logits"), Out: r.at("output0")}},
-		[]cuda.Operator{&plan.SinkhornBackward{Batch: batch, N: n, Sinkhorn: r.projection(), A: r.at("logits"), G: r.at("upstream0"), DA: r.at("dlogits")}}
+	return []cuda.Operator{&plan.SinkhornForward{Batch: batch, N: n, Sinkhorn: r.Config.Sinkhorn, A: r.at("logits"), Out: r.at("output0")}},
+		[]cuda.Operator{&plan.SinkhornBackward{Batch: batch, N: n, Sinkhorn: r.Config.Sinkhorn, A: r.at("logits"), G: r.at("upstream0"), DA: r.at("dlogits")}}
 }
 
 func devicePre(r *resident) (fwd, bwd []cuda.Operator) {
