@@ -19,6 +19,9 @@
 //     L2 cache is written, so that inputs come from memory.
 //   - A round is 10 runs of warming up and 100 that are measured; the quantiles
 //     are over the rounds' medians.
+//   - The sum of the kernels' times comes from CUPTI's records of as many more
+//     runs, traced after all times are taken: a traced launch takes longer.
+//     Without CUPTI it is measured between events around each kernel.
 //   - The floor is that of a large copy on the device.
 //   - Results are compared with those of the CPU in float64, of the same inputs.
 package bench
@@ -79,10 +82,13 @@ type Result struct {
 	Bytes int64   `json:"bytes"`
 	Floor float64 `json:"floor_us"`
 
-	// Launches is the number of kernels, and Kernels the sum of their times, each
-	// measured by itself; on a GPU.
-	Launches int     `json:"launches,omitempty"`
-	Kernels  float64 `json:"kernels_us,omitempty"`
+	// Launches is the number of kernels of a run and Kernels the sum of their
+	// times, on a GPU. KernelsBy says how it was measured: by "cupti", from the
+	// records of a profiler, or by "events" around each kernel, which adds to each
+	// about 3 us.
+	Launches  int     `json:"launches,omitempty"`
+	Kernels   float64 `json:"kernels_us,omitempty"`
+	KernelsBy string  `json:"kernels_by,omitempty"`
 
 	// Allocated is what a run allocates, Peak that and the tensors that it is
 	// given: no more than this is in use at a time. On a GPU the results and the

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"time"
 	"unsafe"
 
 	"gorgonia.org/gorgonia"
@@ -32,7 +31,7 @@ type resident struct {
 	stream  *cuda.Stream
 	buffers map[string]*cuda.Buffer // inputs, upstream gradients, results, by name
 	given   int64                   // bytes of what was there before the run
-	results int64                   // bytes of outputs, gradients and what is kept between
+	results int64                   // bytes of outputs, gradients and what operators hand on
 	fwd     []cuda.Operator
 	bwd     []cuda.Operator
 	start   []*cuda.Event // one of each for every measurement
@@ -43,8 +42,8 @@ type resident struct {
 
 // onDevice measures an operator on device memory.
 func onDevice(e *cuda.Engine, o operator, p Problem, opts Options) (results []Result, err error) {
-	if o.device == nil || opts.Peers || p.Dtype == tensor.Float64 {
-		return nil, fmt.Errorf("%s: on a GPU, operators are measured by themselves, without a peer, and in float32, bfloat16 or float16; layer is not", o.name)
+	if opts.Peers || p.Dtype == tensor.Float64 {
+		return nil, fmt.Errorf("%s: on a GPU, operators are measured by themselves, without a peer, and in float32, bfloat16 or float16", o.name)
 	}
 	b, loss, err := newGraph(o.mhc, p)
 	if err != nil {
@@ -101,7 +100,7 @@ func onDevice(e *cuda.Engine, o operator, p Problem, opts Options) (results []Re
 		row := Result{Pass: k.pass, Runs: measurements, Bytes: k.bytes, Floor: float64(k.bytes) / bandwidth}
 		row.describe(o.name, by[0], p, opts)
 		row.times(rounds[i])
-		if row.Launches, row.Kernels, err = r.profile(k.run); err != nil {
+		if err := r.kernels(&row, k.run, opts.Rounds); err != nil {
 			return nil, err
 		}
 		scratch, err := r.scratch(k.run)
@@ -151,20 +150,21 @@ func (r *resident) upload(n *gorgonia.Node) {
 
 // result takes memory for a result of a node's shape and dtype.
 func (r *resident) result(name string, n *gorgonia.Node) {
-	if b := r.alloc(name, bytes(gorgonia.Nodes{n})); b != nil {
-		r.results += b.Len()
-	}
+	r.memory(name, bytes(gorgonia.Nodes{n}))
 }
 
-// kept takes memory for count float32 numbers that the backward reads.
-func (r *resident) kept(name string, count int) plan.Ptr {
-	b := r.alloc(name, 4*int64(count))
+// memory takes memory for what operators of the run hand on.
+func (r *resident) memory(name string, bytes int64) plan.Ptr {
+	b := r.alloc(name, bytes)
 	if b == nil {
 		return 0
 	}
 	r.results += b.Len()
 	return b.Ptr()
 }
+
+// kept takes memory for count float32 numbers.
+func (r *resident) kept(name string, count int) plan.Ptr { return r.memory(name, 4*int64(count)) }
 
 // at is the address of an input, of "upstream0" and so on, of "output0" and so
 // on, or of a gradient, "dx" say.
@@ -271,32 +271,6 @@ func (r *resident) bandwidth() (float64, error) {
 	defer to.Free()
 	t, err := r.events(20, false, func() error { return r.stream.Copy(to.Ptr(), from.Ptr(), size) })
 	return 2 * size / t, err
-}
-
-// profile counts the launches of a run, and adds up the kernels' times: of each
-// the median of some runs with a cold cache.
-func (r *resident) profile(operators []cuda.Operator) (launches int, total float64, err error) {
-	for _, o := range operators {
-		var kernels [][]float64
-		for range 10 {
-			if err := r.cold(); err != nil {
-				return 0, 0, err
-			}
-			times, err := r.stream.Profile(o)
-			if err != nil {
-				return 0, 0, err
-			}
-			kernels = slices.Grow(kernels, len(times))[:len(times)]
-			for i, t := range times {
-				kernels[i] = append(kernels[i], float64(t.Time)/float64(time.Microsecond))
-			}
-		}
-		launches += len(kernels)
-		for _, times := range kernels {
-			total += median(times)
-		}
-	}
-	return launches, total, nil
 }
 
 // scratch is the most scratch memory that an operator of a run asks for.

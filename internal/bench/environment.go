@@ -18,6 +18,7 @@ type Environment struct {
 	GOMAXPROCS int    `json:"gomaxprocs"`
 	Kernels    string `json:"kernels"`
 	Device     string `json:"device"`
+	Profiler   string `json:"profiler,omitempty"` // of a GPU's kernels, or why there is none
 	Preset     string `json:"preset"`
 	Seed       uint64 `json:"seed"`
 }
@@ -25,9 +26,17 @@ type Environment struct {
 // NewEnvironment describes this build on a device.
 func NewEnvironment(d *device.Device, preset string, seed uint64) Environment {
 	build := buildinfo.Read()
+	by := ""
+	if d.Engine != nil {
+		if p, err := profiler(); err != nil {
+			by = err.Error()
+		} else {
+			by = p.String()
+		}
+	}
 	return Environment{
 		Version: build.Version, Commit: build.Commit, Modified: build.Modified,
 		Go: runtime.Version(), GOMAXPROCS: runtime.GOMAXPROCS(0), Kernels: tier.Active.String(),
-		Device: d.Description, Preset: preset, Seed: seed,
+		Device: d.Description, Profiler: by, Preset: preset, Seed: seed,
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/mhc-go/mhc/cuda"
-	"github.com/mhc-go/mhc/internal/device"
 	"github.com/mhc-go/mhc/op"
 )
 
@@ -15,7 +14,7 @@ type operator struct {
 	mhc, peers func(b *builder) error
 	// linear says that the backward does not read the inputs.
 	linear bool
-	// device is the operator on device memory; nil where it is not measured.
+	// device is the operator on device memory.
 	device func(r *resident) (fwd, bwd []cuda.Operator)
 }
 
@@ -27,7 +26,7 @@ var operators = []operator{
 	{name: "postres", mhc: postRes, peers: peerPostRes, device: devicePostRes},
 	{name: "streams", mhc: streams, peers: peerStreams, device: deviceStreams, linear: true},
 	{name: "head", mhc: head, peers: peerHead, device: deviceHead},
-	{name: "layer", mhc: layer, peers: peerLayer},
+	{name: "layer", mhc: layer, peers: peerLayer, device: deviceLayer},
 }
 
 // Names are those of the operators that can be measured.
@@ -35,20 +34,6 @@ func Names() []string {
 	names := make([]string, len(operators))
 	for i, o := range operators {
 		names[i] = o.name
-	}
-	return names
-}
-
-// NamesOn are those that can be measured on a device.
-func NamesOn(d *device.Device) []string {
-	if d.Engine == nil {
-		return Names()
-	}
-	var names []string
-	for _, o := range operators {
-		if o.device != nil {
-			names = append(names, o.name)
-		}
 	}
 	return names
 }
