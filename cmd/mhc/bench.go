@@ -49,7 +49,7 @@ those and the tensors that it is given. For a GPU it also has the number of kern
 the sum of their times, and the largest error of a result against float64. The sum is
 from the records of CUPTI, of runs that are traced after the others; libcupti is looked
 for by the loader, and under CUDA_HOME, CUDA_PATH and /usr/local/cuda. Without it the sum
-is taken between events around each kernel, which add about 3 us to each.
+is taken between events around each kernel, which add 2 to 3 us to each.
 
 With -peer gorgonia the exit status is 1 if the two sides' results differ.`
 }

@@ -38,7 +38,7 @@ sanitize() {
 		./cuda-purego.test -test.short -test.v -test.run "${SANITIZER_TESTS:-TestConformanceOfTheGPU}"
 }
 
-# bench measures the primary matrix, its controls, and the application of the coefficients.
+# bench measures the primary matrix, its controls, the application of the coefficients, and the whole layer.
 bench() {
 	run="./mhc bench -device cuda -rounds 7 -dtype bfloat16"
 	$run coeffs -C 1024,2048,4096,8192 -N 512,2048,8192 -o "$results/coeffs.jsonl" &&
@@ -46,7 +46,8 @@ bench() {
 		$run coeffs -C 1024,4096 -N 2048 -tmax 8 -o "$results/coeffs-tmax8.jsonl" &&
 		./mhc bench -device cuda -rounds 7 coeffs -C 2048 -N 2048 -dtype float16,float32 -o "$results/coeffs-dtypes.jsonl" &&
 		$run pre postres -C 1280,2560,4096,7168 -N 8192 -o "$results/apply.jsonl" &&
-		$run pre postres -C 4096 -N 512 -o "$results/apply-few.jsonl"
+		$run pre postres -C 4096 -N 512 -o "$results/apply-few.jsonl" &&
+		$run layer head -C 1024,4096 -N 512,8192 -o "$results/layer.jsonl"
 }
 
 # charlm trains the same model on the CPU and on the GPU: the losses of every step agree to 1 in 1000.

@@ -84,8 +84,8 @@ type Result struct {
 
 	// Launches is the number of kernels of a run and Kernels the sum of their
 	// times, on a GPU. KernelsBy says how it was measured: by "cupti", from the
-	// records of a profiler, or by "events" around each kernel, which adds to each
-	// about 3 us.
+	// records of a profiler, or by "events" around each kernel, which add 2 to 3 us to
+	// each.
 	Launches  int     `json:"launches,omitempty"`
 	Kernels   float64 `json:"kernels_us,omitempty"`
 	KernelsBy string  `json:"kernels_by,omitempty"`
