@@ -8,6 +8,7 @@
 package cupti
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -96,7 +97,7 @@ func kernels(buffers [][]byte, next func(buffer []byte, after *record) (*record,
 			return nil, err
 		}
 	}
-	slices.SortStableFunc(all, func(a, b Kernel) int { return int(int64(a.Start - b.Start)) })
+	slices.SortStableFunc(all, func(a, b Kernel) int { return cmp.Compare(a.Start, b.Start) })
 	return all, nil
 }
 
