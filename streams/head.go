@@ -7,6 +7,7 @@ import (
 
 	"github.com/mhc-go/mhc"
 	"github.com/mhc-go/mhc/dtype"
+	"github.com/mhc-go/mhc/internal/kernel/around"
 	"github.com/mhc-go/mhc/internal/kernel/blend"
 	"github.com/mhc-go/mhc/internal/parallel"
 	"github.com/mhc-go/mhc/rmsnorm"
@@ -90,7 +91,7 @@ func headToX[S, P dtype.Storage, A dtype.Float](dx []S, in HeadInputs[S, P, A], 
 	width := tileWidth[A](n+3, channels)
 	bytes := k * (3*int(unsafe.Sizeof(*new(S))) + (n+2)/4)
 	parallel.Blocks(d.Tokens, pieceTokens(d.Tokens, bytes), func(_, lo, hi int) {
-		b := blend.Blender[A, A]{Around: isOwn && tooLarge(dx)}
+		b := blend.Blender[A, A]{Around: isOwn && around.Worth(dx)}
 		defer b.Fence()
 		h, rows, out := make([]A, n+2), make([][]A, n+2), make([][]A, 1)
 		x, normed, sum, up := make([]A, width), make([]A, width), make([]A, width), make([]A, channels)

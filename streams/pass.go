@@ -1,9 +1,11 @@
 package streams
 
 import (
+	"slices"
 	"unsafe"
 
 	"github.com/mhc-go/mhc/dtype"
+	"github.com/mhc-go/mhc/internal/kernel/around"
 	"github.com/mhc-go/mhc/internal/kernel/blend"
 	"github.com/mhc-go/mhc/internal/parallel"
 )
@@ -20,9 +22,6 @@ const (
 	// maxPieces bounds the number of pieces, each of which allocates its lists of
 	// rows.
 	maxPieces = 256
-	// aroundBytes is the size of a result that is written past the caches: more
-	// than a last-level cache keeps for whoever reads it next.
-	aroundBytes = 32 << 20
 )
 
 // operand is a tensor [N, rows, C].
@@ -52,12 +51,9 @@ func (p *pass[S, A]) run() {
 		return
 	}
 	width := tileWidth[S](src+dst+other, p.Channels)
-	around := false
-	for _, o := range p.dst {
-		around = around || tooLarge(o.data)
-	}
+	past := slices.ContainsFunc(p.dst, func(o operand[S]) bool { return around.Worth(o.data) })
 	parallel.Blocks(p.Tokens, p.piece(src, dst, other), func(_, lo, hi int) {
-		b := blend.Blender[S, A]{Around: around}
+		b := blend.Blender[S, A]{Around: past}
 		defer b.Fence()
 		list := make([][]S, src+dst+other)
 		from, to, with := list[:src], list[src:][:dst], list[src+dst:]
@@ -84,11 +80,6 @@ func (p *pass[S, A]) run() {
 			}
 		}
 	})
-}
-
-// tooLarge says that a result does not stay in the caches.
-func tooLarge[S dtype.Storage](result []S) bool {
-	return len(result)*int(unsafe.Sizeof(*new(S))) >= aroundBytes
 }
 
 // open sets list to the rows of operands at a token, n channels from c on.

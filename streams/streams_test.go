@@ -11,6 +11,7 @@ import (
 
 	"github.com/mhc-go/mhc"
 	"github.com/mhc-go/mhc/dtype"
+	"github.com/mhc-go/mhc/internal/kernel/around"
 	"github.com/mhc-go/mhc/internal/tier/tiertest"
 	"github.com/mhc-go/mhc/rmsnorm"
 )
@@ -311,7 +312,7 @@ func TestAllocationsDoNotGrowWithTheTokens(t *testing.T) {
 // halves, which are not.
 func TestLargeResults(t *testing.T) {
 	d := Dims{2050, 4, 1024}
-	require.GreaterOrEqual(t, 4*d.length(shapeNnC), aroundBytes)
+	require.True(t, around.Worth(make([]float32, d.length(shapeNnC))))
 	tiertest.Each(t, func(t *testing.T) {
 		x, f := make([]float32, d.length(shapeNnC)), make([]float32, d.length(shapeNC))
 		for i := range x {

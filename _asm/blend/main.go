@@ -53,6 +53,7 @@ const rows = 4
 var maskTable Mem
 
 func main() {
+	ConstraintExpr("!purego")
 	ymm := []VecPhysical{Y0, Y1, Y2, Y3, Y4, Y5, Y6, Y7, Y8, Y9, Y10, Y11, Y12, Y13, Y14, Y15}
 	zmm := []VecPhysical{
 		Z0, Z1, Z2, Z3, Z4, Z5, Z6, Z7, Z8, Z9, Z10, Z11, Z12, Z13, Z14, Z15,
@@ -62,10 +63,6 @@ func main() {
 	for i := range 8 {
 		DATA(i*8, U64(map[bool]uint64{true: math.MaxUint64}[i < 4]))
 	}
-	TEXT("fence", NOSPLIT, "func()")
-	Doc("fence lets other processors see what was written around the caches before it.")
-	SFENCE()
-	RET()
 	for _, e := range elements {
 		for _, t := range []target{
 			{tier: "AVX2", vector: 32, regs: ymm, unroll: 2, others: 2},

@@ -12,9 +12,9 @@ package blend
 
 import (
 	"fmt"
-	"unsafe"
 
 	"github.com/mhc-go/mhc/dtype"
+	"github.com/mhc-go/mhc/internal/kernel/around"
 )
 
 //go:generate go run -C ../../../_asm ./blend -pkg blend -out ../internal/kernel/blend/blend_amd64.s -stubs ../internal/kernel/blend/stubs_amd64.go
@@ -42,16 +42,16 @@ type Blender[S dtype.Storage, A dtype.Float] struct {
 func (b *Blender[S, A]) Combine(dst [][]S, h []A, src [][]S) {
 	n := rowLength(dst, src)
 	h = h[:len(dst)*len(src)]
-	around := b.Around && aligned(dst)
+	past := b.Around && aligned(dst)
 	done := 0
 	switch dst := any(dst).(type) {
 	case [][]A:
-		combine(dst, h, any(src).([][]A), n, around)
+		combine(dst, h, any(src).([][]A), n, past)
 		return
 	case [][]dtype.BFloat16:
-		done = combineBFloat16(dst, any(h).([]float32), any(src).([][]dtype.BFloat16), n, around)
+		done = combineBFloat16(dst, any(h).([]float32), any(src).([][]dtype.BFloat16), n, past)
 	case [][]dtype.Float16:
-		done = combineFloat16(dst, any(h).([]float32), any(src).([][]dtype.Float16), n, around)
+		done = combineFloat16(dst, any(h).([]float32), any(src).([][]dtype.Float16), n, past)
 	}
 	for ; done < n; done += strip {
 		m := min(strip, n-done)
@@ -128,16 +128,13 @@ func dots[A dtype.Float](d []A, g, x [][]A, n int) {
 // Fence completes what Combine has written past the caches.
 func (b *Blender[S, A]) Fence() {
 	if b.Around {
-		fence()
+		around.Fence()
 	}
 }
 
-// alignment is the size of the cache lines that are written whole.
-const alignment = 64
-
 func aligned[S dtype.Storage](rows [][]S) bool {
 	for _, row := range rows {
-		if uintptr(unsafe.Pointer(unsafe.SliceData(row)))%alignment != 0 {
+		if !around.Aligned(row, 0) {
 			return false
 		}
 	}

@@ -269,9 +269,10 @@ func testAround[S dtype.Storage, A dtype.Float](t *testing.T) {
 // alignedRow is a row that begins offset elements after a cache line does, in a
 // larger slice.
 func alignedRow[S dtype.Storage](n, offset int) (all, row []S) {
-	all = make([]S, n+2*alignment+offset)
+	const line = 64
+	all = make([]S, n+2*line+offset)
 	at := 0
-	for uintptr(unsafe.Pointer(&all[at]))%alignment != 0 {
+	for uintptr(unsafe.Pointer(&all[at]))%line != 0 {
 		at++
 	}
 	return all, all[at+offset:][:n:n]

@@ -1,4 +1,4 @@
-//go:build !amd64
+//go:build !amd64 || purego
 
 package blend
 
@@ -27,6 +27,3 @@ func combineFloat16(_ [][]dtype.Float16, _ []float32, _ [][]dtype.Float16, _ int
 func dotsBFloat16(_ []float32, _, _ [][]dtype.BFloat16, _ int) int { return 0 }
 
 func dotsFloat16(_ []float32, _, _ [][]dtype.Float16, _ int) int { return 0 }
-
-// fence does nothing: the portable code writes through the caches.
-func fence() {}
