@@ -2,19 +2,21 @@ package rmsnorm
 
 import (
 	"github.com/mhc-go/mhc/dtype"
+	"github.com/mhc-go/mhc/internal/kernel/around"
 	"github.com/mhc-go/mhc/internal/kernel/matmul"
 	"github.com/mhc-go/mhc/internal/parallel"
 )
 
 const (
-	// backwardRows is how many tokens a tile has.
-	backwardRows = 4 * matmul.Rows
+	// backwardRows is how many tokens a tile has: a strip of theirs, of phi and of
+	// dphi share a first-level cache of 32 KiB.
+	backwardRows = 8 * matmul.Rows
 	// backwardPieces is how many pieces backward's work has, if there is enough
 	// of it; a piece is one block of channels of one chunk of the tokens.
 	backwardPieces = 64
 	// chunkTokens is the largest number of tokens whose gradients of phi are added
 	// up one after the other, a tile at a time.
-	chunkTokens = 680 * backwardRows
+	chunkTokens = 340 * backwardRows
 )
 
 func backward[S, P dtype.Storage, A dtype.Float](dx []S, dphi []P, x []S, phi []P, mix, r, dmix []A, d Dims) {
@@ -37,27 +39,33 @@ func backward[S, P dtype.Storage, A dtype.Float](dx []S, dphi []P, x []S, phi []
 	}
 	up := newUpstream(&l, mix, r, dmix)
 	defer giveBack(upstreams, up.buffer)
+	past := around.Worth(dx) && around.Aligned(dx, d.K)
 	parallel.Blocks(l.blocks()*chunks, 1, func(piece, _, _ int) {
 		c, b := piece/l.blocks(), l.block(piece%l.blocks())
-		tile := borrow[A](tiles, backwardRows*l.stride)
+		tile := borrow[A](tiles, backwardRows*(matmul.Strip+l.stride))
 		defer giveBack(tiles, tile)
-		squares := make([]A, backwardRows)
+		y, out := tile[:backwardRows*matmul.Strip], tile[backwardRows*matmul.Strip:]
+		var squares [backwardRows]A
 		hi := min(d.Tokens, (c+1)*rows)
 		for t := c * rows; t < hi; t += backwardRows {
 			rows := min(backwardRows, hi-t)
-			load(&l, tile, x, t, rows, b, r[t:], squares)
 			for s := 0; s < b.width; s += matmul.Strip {
+				strip := b.strip(s)
+				load(&l, y, matmul.Strip, x, t, rows, strip, r[t:], squares[:])
 				if dphi != nil {
-					next, step := coming(&l, x, t+backwardRows, b.lo+s)
-					l.Outer(partial[c*l.packed()+b.at+s:], tile[s:], up.dmix[t*l.columns:], l.stride, l.columns, rows, next, step)
+					next, step := coming(&l, x, t+backwardRows, strip.lo)
+					l.Outer(partial[c*l.packed()+strip.at:], l.stride, y, up.dmix[t*l.columns:], l.columns, rows, next, step)
 				}
 				if dx != nil {
-					expand(&l, dx, tile, t, rows, b, s, w, up)
+					expand(&l, dx, out, y, t, rows, b, s, w, up, past)
 				}
 			}
 			if dx != nil {
-				store(&l, dx, tile, t, rows, b)
+				store(&l, dx, out, t, rows, b)
 			}
+		}
+		if past {
+			around.Fence()
 		}
 	})
 	if dphi == nil {
@@ -78,7 +86,7 @@ func backward[S, P dtype.Storage, A dtype.Float](dx []S, dphi []P, x []S, phi []
 // beside its part of x, and no more than chunkTokens.
 func chunk[A dtype.Float](l *layout[A]) (rows, chunks int) {
 	rows = l.Tokens * l.blocks() / backwardPieces
-	rows = min(max(rows, 8*backwardRows, 4*l.columns), chunkTokens)
+	rows = min(max(rows, 4*backwardRows, 4*l.columns), chunkTokens)
 	rows = roundUp(rows, backwardRows)
 	return rows, (l.Tokens + rows - 1) / rows
 }
@@ -128,21 +136,22 @@ func newUpstream[A dtype.Float](l *layout[A], mix, r, dmix []A) upstream[A] {
 }
 
 // expand computes one strip of dx, at channel s of the block, for the tokens
-// [t, t+rows): in dx where direct says so, else in place of the tile of y.
-func expand[A dtype.Float, S dtype.Storage](l *layout[A], dx []S, tile []A, t, rows int, b block, s int, w []A, up upstream[A]) {
-	kernel := func(dst []A, ldd, first, rows int) {
-		l.Expand(dst, ldd, tile[first*l.stride+s:], up.toY[t+first:], up.z[(t+first)*l.columns:], w[b.at+s:],
-			l.stride, l.columns, matmul.Strip, rows)
+// [t, t+rows) of which y is the strip: in dx where direct says so, past the caches
+// if past says so, else in the tile out.
+func expand[A dtype.Float, S dtype.Storage](l *layout[A], dx []S, out, y []A, t, rows int, b block, s int, w []A, up upstream[A], past bool) {
+	kernel := func(dst []A, ldd, first, rows int, past bool) {
+		l.Expand(dst, ldd, y[first*matmul.Strip:], up.toY[t+first:], up.z[(t+first)*l.columns:], w[b.at+s:],
+			l.stride, l.columns, rows, past)
 	}
 	to, first, channels := direct(l, dx, t, rows, b)
 	if s >= channels {
 		first = 0
 	}
 	if first > 0 {
-		kernel(to[s:], l.K, 0, first)
+		kernel(to[s:], l.K, 0, first, past)
 	}
 	if first < rows {
-		kernel(tile[first*l.stride+s:], l.stride, first, roundUp(rows-first, matmul.Rows))
+		kernel(out[first*l.stride+s:], l.stride, first, roundUp(rows-first, matmul.Rows), false)
 	}
 }
 

@@ -9,9 +9,14 @@ import (
 	"github.com/mhc-go/mhc/internal/parallel"
 )
 
-// forwardWork is how many multiplications a piece of forward's work has: some 10
-// microseconds of them.
-const forwardWork = 1 << 19
+const (
+	// forwardWork is how many multiplications a piece of forward's work has: some 10
+	// microseconds of them.
+	forwardWork = 1 << 19
+	// forwardPieces is how many pieces there are of few tokens, where they have to be
+	// shorter: enough to occupy several processors evenly.
+	forwardPieces = 16
+)
 
 func forward[S, P dtype.Storage, A dtype.Float](mix, r []A, x []S, phi []P, d Dims, eps float64) {
 	if d.Tokens == 0 {
@@ -20,7 +25,8 @@ func forward[S, P dtype.Storage, A dtype.Float](mix, r []A, x []S, phi []P, d Di
 	l := newLayout[A](d)
 	w := pack(&l, phi)
 	defer giveBack(packed, w)
-	rows := min(64, forwardWork/(d.K*l.columns)/matmul.Rows+4) * matmul.Rows
+	few := (d.Tokens + forwardPieces*matmul.Rows - 1) / (forwardPieces * matmul.Rows)
+	rows := min(64, forwardWork/(d.K*l.columns)/matmul.Rows+4, few) * matmul.Rows
 	if pieces := (d.Tokens + rows - 1) / rows; pieces >= min(l.blocks(), runtime.GOMAXPROCS(0)) {
 		parallel.Blocks(d.Tokens, rows, func(_, lo, hi int) {
 			product := borrow[A](products, roundUp(hi-lo, matmul.Rows)*l.columns)
@@ -57,10 +63,18 @@ func forward[S, P dtype.Storage, A dtype.Float](mix, r []A, x []S, phi []P, d Di
 func multiply[A dtype.Float, S dtype.Storage](l *layout[A], product []A, squares []float64, x []S, w []A, lo, hi int, b block) {
 	tile := borrow[A](tiles, matmul.Rows*l.stride)
 	defer giveBack(tiles, tile)
-	ones, sums := []A{1, 1, 1, 1, 1, 1}, make([]A, matmul.Rows)
+	ones := [matmul.Rows]A{1, 1, 1, 1, 1, 1}
+	var sums [matmul.Rows]A
+	own, _ := any(x).([]A)
 	for t := lo; t < hi; t += matmul.Rows {
 		rows := min(matmul.Rows, hi-t)
-		load(l, tile, x, t, rows, b, ones, sums)
+		from, ld := tile, l.stride
+		if own != nil && rows == matmul.Rows && b.hi-b.lo == b.width { // as it is
+			from, ld = own[t*l.K+b.lo:], l.K
+			l.Squares(sums[:], from, ld, rows, b.width)
+		} else {
+			load(l, tile, l.stride, x, t, rows, b, ones[:], sums[:])
+		}
 		for i, s := range sums[:rows] {
 			squares[t-lo+i] += float64(s)
 		}
@@ -68,7 +82,7 @@ func multiply[A dtype.Float, S dtype.Storage](l *layout[A], product []A, squares
 		if t+matmul.Rows >= hi {
 			next, step = coming(l, x, lo, b.hi)
 		}
-		l.Dot(product[(t-lo)*l.columns:], tile, w[b.at:], l.stride, l.columns, b.width, next, step)
+		l.Dot(product[(t-lo)*l.columns:], from, ld, w[b.at:], l.stride, l.columns, b.width, next, step)
 	}
 }
 

@@ -48,6 +48,11 @@ func (l *layout[A]) block(i int) block {
 	return block{i * l.columns * l.stride, lo, hi, roundUp(hi-lo, matmul.Strip)}
 }
 
+// strip is the part of a block from its channel s on that is matmul.Strip wide.
+func (b block) strip(s int) block {
+	return block{b.at + s, b.lo + s, min(b.lo+s+matmul.Strip, b.hi), matmul.Strip}
+}
+
 // packed is the length of a packed phi.
 func (l *layout[A]) packed() int { return l.blocks() * l.columns * l.stride }
 
@@ -106,13 +111,17 @@ func unpack[A dtype.Float, P dtype.Storage](l *layout[A], dst []P, src []A, b bl
 	}
 }
 
-// load fills a tile with one block of the tokens [t, t+rows), each multiplied by
-// a factor and padded with zeros, and sums the squares of the channels.
-func load[A dtype.Float, S dtype.Storage](l *layout[A], tile []A, x []S, t, rows int, b block, factor, squares []A) {
+// load fills a tile, whose rows lie ld numbers apart, with one block of the tokens
+// [t, t+rows), each multiplied by a factor and padded with zeros, and sums the
+// squares of the channels.
+func load[A dtype.Float, S dtype.Storage](l *layout[A], tile []A, ld int, x []S, t, rows int, b block, factor, squares []A) {
 	n := b.hi - b.lo
-	matmul.Load(l.Kernels, tile, l.stride, x[t*l.K+b.lo:], l.K, factor, squares, rows, n)
+	matmul.Load(l.Kernels, tile, ld, x[t*l.K+b.lo:], l.K, factor, squares, rows, n)
+	if n == b.width {
+		return
+	}
 	for i := range rows {
-		clear(tile[i*l.stride+n : i*l.stride+b.width])
+		clear(tile[i*ld+n : i*ld+b.width])
 	}
 }
 

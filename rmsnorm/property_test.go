@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/mhc-go/mhc/dtype"
+	"github.com/mhc-go/mhc/internal/kernel/around"
 	"github.com/mhc-go/mhc/internal/tier/tiertest"
 )
 
@@ -66,6 +67,38 @@ func TestTokensAreIndependent(t *testing.T) {
 			sameBits(t, c.dx.s[lo*d.K:hi*d.K], dx)
 		}
 	})
+}
+
+// A dx that is large enough to be written past the caches is that of its halves,
+// which are not; rows that are not aligned for it are written as usual.
+func TestLargeDx(t *testing.T) {
+	for _, k := range []int{4096, 4088} {
+		d := Dims{Tokens: 2100, K: k, M: 3}
+		half := d
+		half.Tokens /= 2
+		x, phi := make([]float32, d.Tokens*d.K), make([]float32, d.K*d.M)
+		for i := range x {
+			x[i] = float32(i%1013) - 506
+		}
+		for i := range phi {
+			phi[i] = float32(i%17) / 16
+		}
+		mix, r := make([]float32, d.Tokens*d.M), make([]float32, d.Tokens)
+		require.NoError(t, Forward(mix, r, x, phi, d, 1e-6))
+		whole, halves := make([]float32, len(x)), make([]float32, len(x))
+		require.True(t, around.Worth(whole))
+		require.False(t, around.Worth(whole[:len(whole)/2]))
+		require.Equal(t, k == 4096, around.Aligned(whole, d.K))
+		tiertest.Each(t, func(t *testing.T) {
+			clear(whole)
+			require.NoError(t, Backward(whole, nil, x, phi, mix, r, mix, d))
+			for h := range 2 {
+				mix, r, x := mix[h*len(mix)/2:][:len(mix)/2], r[h*len(r)/2:][:len(r)/2], x[h*len(x)/2:][:len(x)/2]
+				require.NoError(t, Backward(halves[h*len(x):][:len(x)], nil, x, phi, mix, r, mix, half))
+			}
+			sameBits(t, halves, whole)
+		})
+	}
 }
 
 func sameBits[S dtype.Storage](t *testing.T, want, got []S) {

@@ -23,6 +23,7 @@ const (
 )
 
 func main() {
+	ConstraintExpr("!purego")
 	for _, n := range []number{float32s, float64s} {
 		for _, v := range []vectors{avx2, avx512} {
 			t := target{n, v}
@@ -30,6 +31,7 @@ func main() {
 			t.outer()
 			t.expand()
 			t.add()
+			t.squares()
 			t.load(t.itself())
 			if !t.double() {
 				t.load(bfloat16s)
@@ -87,7 +89,10 @@ func (t target) pick(single, double func(...Op), ops ...Op) {
 	}
 }
 
+func two(f func(a, b Op)) func(...Op) { return func(o ...Op) { f(o[0], o[1]) } }
+
 func (t target) move(from, to Op)      { t.pick(VMOVUPS, VMOVUPD, from, to) }
+func (t target) stream(from, to Op)    { t.pick(two(VMOVNTPS), two(VMOVNTPD), from, to) }
 func (t target) broadcast(from, to Op) { t.pick(VBROADCASTSS, VBROADCASTSD, from, to) }
 func (t target) plus(a, b, to Op)      { t.pick(VADDPS, VADDPD, a, b, to) }
 func (t target) mul(a, b, to Op)       { t.pick(VMULPS, VMULPD, a, b, to) }
@@ -210,12 +215,12 @@ func loop(label string, n Register, body func()) {
 }
 
 func (t target) dot() {
-	t.begin("dot", "c, x, phi []%[1]s, ld, m, w int, next *byte, stride int")
-	c, x, phi, ld, m, w := base("c"), base("x"), base("phi"), t.count("ld"), t.count("m"), t.count("w")
+	t.begin("dot", "c, x []%[1]s, ldx int, phi []%[1]s, ld, m, w int, next *byte, stride int")
+	c, x, ldx, phi, ld, m, w := base("c"), base("x"), t.count("ldx"), base("phi"), t.count("ld"), t.count("m"), t.count("w")
 	p := newFour(phi, ld)
 	groups := copyOf(m)
 	SHRQ(log2(cols*t.size), groups)
-	xs := newThrees(x, ld, rows)
+	xs := newThrees(x, ldx, rows)
 	next, stride := value("next"), value("stride")
 
 	// Six rows at a time where there are registers for their sums, else three.
@@ -345,7 +350,7 @@ func (t target) sumFour(v []VecPhysical, spare VecPhysical, to Mem) {
 }
 
 func (t target) outer() {
-	t.begin("outer", "d, x, g []%[1]s, ld, m, rows int, next *byte, stride int")
+	t.begin("outer", "d []%[1]s, ld int, x, g []%[1]s, m, rows int, next *byte, stride int")
 	ld, m, stride := t.count("ld"), t.count("m"), value("stride")
 	thrice := triple(ld)
 	across := len(t.regs) / 2 / cols // vectors of a row of the tile
@@ -379,7 +384,7 @@ func (t target) outer() {
 			}
 			PREFETCHT1(Mem{Base: ahead})
 			ADDQ(stride, ahead)
-			ADDQ(ld, at)
+			ADDQ(U32(strip*t.size), at)
 			ADDQ(m, f)
 		})
 		to := four{d, ld, thrice}
@@ -402,9 +407,9 @@ func (t target) outer() {
 }
 
 func (t target) expand() {
-	t.begin("expand", "dst []%[1]s, ldd int, x, b, g, phi []%[1]s, ld, m, w, rows int")
-	dst, ldd, x, ld := base("dst"), t.count("ldd"), base("x"), t.count("ld")
-	b, g, m, w, left := base("b"), base("g"), t.count("m"), t.count("w"), value("rows")
+	t.begin("expand", "dst []%[1]s, ldd int, x, b, g, phi []%[1]s, ld, m, rows int, around bool")
+	dst, ldd, x := base("dst"), t.count("ldd"), base("x")
+	b, g, m, left := base("b"), base("g"), t.count("m"), value("rows")
 	gs := newThrees(g, m, rows)
 	across := 4 // vectors of a row of the tile
 	if !t.wide() {
@@ -412,26 +417,32 @@ func (t target) expand() {
 	}
 	step := across * t.vectors.bytes
 	acc, v := t.regs[:rows*across], t.regs[rows*across:]
+	around, err := Param("around").Resolve()
+	if err != nil {
+		panic(err)
+	}
 	Label("rows")
 	done := GP64() // bytes of the row
 	XORQ(done, done)
 	Label("vectors")
-	from := newThrees(offset(x, done), ld, rows)
 	for r := range rows {
 		t.broadcast(Mem{Base: b, Disp: r * t.size}, v[0])
 		for i := range across {
-			t.mul(from.row(r).Offset(i*t.vectors.bytes), v[0], acc[r*across+i])
+			t.mul(Mem{Base: x, Index: done, Scale: 1, Disp: r*strip*t.size + i*t.vectors.bytes}, v[0], acc[r*across+i])
 		}
 	}
 	to := newThrees(offset(dst, done), ldd, rows)
+	CMPB(around.Addr, Imm(0))
+	JNE(LabelRef("fetched"))
 	for r := range rows {
 		for at := 0; at < step; at += line {
 			PREFETCHT0(to.row(r).Offset(at))
 		}
 	}
+	Label("fetched")
 	n := copyOf(m)
 	SHRQ(log2(t.size), n)
-	p := offset(base("phi"), done)
+	p, ld := offset(base("phi"), done), t.count("ld")
 	loop("column", n, func() {
 		for i := range across {
 			t.move(Mem{Base: p, Disp: i * t.vectors.bytes}, v[i])
@@ -448,16 +459,25 @@ func (t target) expand() {
 	})
 	gs.retreat(m)
 	to = newThrees(offset(dst, done), ldd, rows)
-	for r := range rows {
-		for i := range across {
-			t.move(acc[r*across+i], to.row(r).Offset(i*t.vectors.bytes))
+	write := func(move func(from, to Op)) {
+		for r := range rows {
+			for i := range across {
+				move(acc[r*across+i], to.row(r).Offset(i*t.vectors.bytes))
+			}
 		}
 	}
+	CMPB(around.Addr, Imm(0))
+	JNE(LabelRef("around"))
+	write(t.move)
+	JMP(LabelRef("written"))
+	Label("around")
+	write(t.stream)
+	Label("written")
 	ADDQ(U32(step), done)
-	CMPQ(done, w)
+	CMPQ(done, U32(strip*t.size))
 	JNE(LabelRef("vectors"))
+	ADDQ(U32(rows*strip*t.size), x)
 	for range rows {
-		ADDQ(ld, x)
 		ADDQ(ldd, dst)
 		gs.advance(m)
 	}
@@ -545,21 +565,53 @@ func (t target) load(s source) {
 			loop("step", few, func() { some(from, to, step) })
 			Label("sum")
 		}
-		t.plus(acc[1], acc[0], acc[0])
-		t.plus(acc[3], acc[2], acc[2])
-		t.plus(acc[2], acc[0], acc[0])
-		t.sum(acc[0], acc[1])
-		if t.double() {
-			VMOVSD(acc[0].AsX(), Mem{Base: squares})
-		} else {
-			VMOVSS(acc[0].AsX(), Mem{Base: squares})
-		}
+		t.total(acc, Mem{Base: squares})
 		ADDQ(lds, src)
 		ADDQ(ldd, dst)
 		ADDQ(U32(t.size), factor)
 		ADDQ(U32(t.size), squares)
 	})
 	t.end()
+}
+
+// squares adds up as load does.
+func (t target) squares() {
+	t.begin("squares", "dst, src []%[1]s, lds, rows, n int")
+	dst, src, lds, tokens, n := base("dst"), base("src"), t.count("lds"), value("rows"), t.count("n")
+	const sums = 4
+	acc, tmp := t.regs[:sums], t.regs[sums:2*sums]
+	step := sums * t.vectors.bytes
+	SHRQ(log2(step), n)
+	loop("token", tokens, func() {
+		for _, a := range acc {
+			t.zero(a)
+		}
+		from, left := copyOf(src), copyOf(n)
+		loop("block", left, func() {
+			for i, a := range acc {
+				t.move(Mem{Base: from, Disp: i * t.vectors.bytes}, tmp[i])
+				t.fma(tmp[i], tmp[i], a)
+			}
+			ADDQ(U32(step), from)
+		})
+		t.total(acc, Mem{Base: dst})
+		ADDQ(lds, src)
+		ADDQ(U32(t.size), dst)
+	})
+	t.end()
+}
+
+// total writes the sum of the numbers in four vectors.
+func (t target) total(acc []VecPhysical, to Mem) {
+	t.plus(acc[1], acc[0], acc[0])
+	t.plus(acc[3], acc[2], acc[2])
+	t.plus(acc[2], acc[0], acc[0])
+	t.sum(acc[0], acc[1])
+	if t.double() {
+		VMOVSD(acc[0].AsX(), to)
+	} else {
+		VMOVSS(acc[0].AsX(), to)
+	}
 }
 
 // sum leaves the sum of a vector in its lowest place.

@@ -9,11 +9,11 @@ import (
 // The portable kernels: the loops in the comments of [Kernels], with the sums of
 // a small tile held in local variables.
 
-func dotGo[A dtype.Float](c, x, phi []A, ld, m, w int, _ *byte, _ int) {
+func dotGo[A dtype.Float](c, x []A, ldx int, phi []A, ld, m, w int, _ *byte, _ int) {
 	for j := 0; j < m; j += 4 {
 		p0, p1, p2, p3 := phi[j*ld:][:w], phi[(j+1)*ld:][:w], phi[(j+2)*ld:][:w], phi[(j+3)*ld:][:w]
 		for r := 0; r < Rows; r += 2 {
-			x0, x1 := x[r*ld:][:w], x[(r+1)*ld:][:w]
+			x0, x1 := x[r*ldx:][:w], x[(r+1)*ldx:][:w]
 			var a0, a1, a2, a3, b0, b1, b2, b3 A
 			for k := range w {
 				u, v := x0[k], x1[k]
@@ -44,12 +44,12 @@ func addFour[A dtype.Float](c []A, a0, a1, a2, a3 A) {
 	c[3] += a3
 }
 
-func outerGo[A dtype.Float](d, x, g []A, ld, m, rows int, _ *byte, _ int) {
+func outerGo[A dtype.Float](d []A, ld int, x, g []A, m, rows int, _ *byte, _ int) {
 	for j := 0; j < m; j += 2 {
 		for k := 0; k < Strip; k += 4 {
 			var a0, a1, a2, a3, b0, b1, b2, b3 A
 			for t := range rows {
-				v := x[t*ld+k:][:4]
+				v := x[t*Strip+k:][:4]
 				g := g[t*m+j:][:2]
 				p, q := g[0], g[1]
 				a0 += p * v[0]
@@ -67,11 +67,11 @@ func outerGo[A dtype.Float](d, x, g []A, ld, m, rows int, _ *byte, _ int) {
 	}
 }
 
-func expandGo[A dtype.Float](dst []A, ldd int, x, b, g, phi []A, ld, m, w, rows int) {
+func expandGo[A dtype.Float](dst []A, ldd int, x, b, g, phi []A, ld, m, rows int, _ bool) {
 	for t := 0; t < rows; t += 2 {
 		g0, g1 := g[t*m:][:m], g[(t+1)*m:][:m]
-		for k := 0; k < w; k += 4 {
-			u, v := x[t*ld+k:][:4], x[(t+1)*ld+k:][:4]
+		for k := 0; k < Strip; k += 4 {
+			u, v := x[t*Strip+k:][:4], x[(t+1)*Strip+k:][:4]
 			a0, a1, a2, a3 := b[t]*u[0], b[t]*u[1], b[t]*u[2], b[t]*u[3]
 			b0, b1, b2, b3 := b[t+1]*v[0], b[t+1]*v[1], b[t+1]*v[2], b[t+1]*v[3]
 			for j := range m {
@@ -97,6 +97,16 @@ func addGo[A dtype.Float](dst, src []A) {
 	dst = dst[:len(src)]
 	for i, v := range src {
 		dst[i] += v
+	}
+}
+
+func squaresGo[A dtype.Float](dst, src []A, lds, rows, n int) {
+	for t := range rows {
+		var sum A
+		for _, v := range src[t*lds:][:n] {
+			sum += v * v
+		}
+		dst[t] = sum
 	}
 }
 

@@ -40,29 +40,39 @@ type Kernels[A dtype.Float] struct {
 	//	for r := range Rows {
 	//		for j := range m {
 	//			for k := range w {
-	//				c[r*m+j] += x[r*ld+k] * phi[j*ld+k]
+	//				c[r*m+j] += x[r*ldx+k] * phi[j*ld+k]
 	//			}
 	//		}
 	//	}
-	Dot func(c, x, phi []A, ld, m, w int, next *byte, stride int)
+	Dot func(c, x []A, ldx int, phi []A, ld, m, w int, next *byte, stride int)
+
+	// Squares sums the squares of tokens, n a multiple of Strip, to the same bits as
+	// Load:
+	//
+	//	for t := range rows {
+	//		dst[t] = 0
+	//		for k := range n {
+	//			dst[t] += src[t*lds+k] * src[t*lds+k]
+	//		}
+	//	}
+	Squares func(dst, src []A, lds, rows, n int)
 
 	// Outer adds the products of two token tiles, for one strip of a block:
 	//
 	//	for t := range rows {
 	//		for j := range m {
 	//			for k := range Strip {
-	//				d[j*ld+k] += g[t*m+j] * x[t*ld+k]
+	//				d[j*ld+k] += g[t*m+j] * x[t*Strip+k]
 	//			}
 	//		}
 	//	}
-	Outer func(d, x, g []A, ld, m, rows int, next *byte, stride int)
+	Outer func(d []A, ld int, x, g []A, m, rows int, next *byte, stride int)
 
-	// Expand combines a token tile with a block of phi, rows a multiple of Rows and w
-	// of Strip:
+	// Expand combines a strip of tokens with that of phi, rows a multiple of Rows:
 	//
 	//	for t := range rows {
-	//		for k := range w {
-	//			v := b[t] * x[t*ld+k]
+	//		for k := range Strip {
+	//			v := b[t] * x[t*Strip+k]
 	//			for j := range m {
 	//				v += g[t*m+j] * phi[j*ld+k]
 	//			}
@@ -70,8 +80,9 @@ type Kernels[A dtype.Float] struct {
 	//		}
 	//	}
 	//
-	// dst and x are the same tile, or do not overlap.
-	Expand func(dst []A, ldd int, x, b, g, phi []A, ld, m, w, rows int)
+	// With around set, dst and ldd are aligned to 64 bytes, and dst is written past
+	// the caches, to be seen elsewhere after a Fence.
+	Expand func(dst []A, ldd int, x, b, g, phi []A, ld, m, rows int, around bool)
 
 	add       func(dst, src []A)
 	load      func(dst []A, ldd int, src []A, lds int, factor, squares []A, rows, n int)
@@ -172,7 +183,7 @@ func Of[A dtype.Float]() *Kernels[A] {
 
 func portable[A dtype.Float]() Kernels[A] {
 	return Kernels[A]{
-		dotGo[A], outerGo[A], expandGo[A], addGo[A],
+		dotGo[A], squaresGo[A], outerGo[A], expandGo[A], addGo[A],
 		loadGo[A, A], loadBitsGo[A, dtype.BFloat16], loadBitsGo[A, dtype.Float16], transposeGo[A],
 	}
 }
