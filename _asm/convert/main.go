@@ -14,6 +14,7 @@ import (
 const step = 16
 
 func main() {
+	ConstraintExpr("!purego")
 	for _, t := range []struct {
 		tier string
 		row  []VecPhysical // float32 registers that hold a step

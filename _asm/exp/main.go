@@ -54,6 +54,7 @@ func newConstants(elem int) constants {
 }
 
 func main() {
+	ConstraintExpr("!purego")
 	single, double := newConstants(4), newConstants(8)
 	for _, t := range vector.Targets {
 		c := &single

@@ -11,6 +11,7 @@ import (
 )
 
 func main() {
+	ConstraintExpr("!purego")
 	for _, t := range vector.Targets {
 		if t.Elem == 4 || !t.Wide() { // four numbers of 8 bytes need no more than AVX2
 			pack(t)

@@ -12,6 +12,7 @@ import (
 )
 
 func main() {
+	ConstraintExpr("!purego")
 	for _, t := range vector.Targets {
 		shift(t)
 		floor(t)

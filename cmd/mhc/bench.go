@@ -15,6 +15,7 @@ import (
 	"github.com/mhc-go/mhc"
 	"github.com/mhc-go/mhc/internal/bench"
 	"github.com/mhc-go/mhc/internal/device"
+	"github.com/mhc-go/mhc/internal/tier"
 	"github.com/mhc-go/mhc/op"
 )
 
@@ -56,6 +57,9 @@ With -peer gorgonia the exit status is 1 if the two sides' results differ.`
 
 // Run measures every operator at every size.
 func (c *benchCommand) Run(std streams) (err error) {
+	if err := tier.Refused(); err != nil {
+		return err
+	}
 	dev, err := device.Open(c.Device)
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mhc-go/mhc/internal/bench"
+	"github.com/mhc-go/mhc/internal/tier"
 )
 
 var short = []string{"-rounds", "2", "-round-time", "1us", "-n", "2,3", "-C", "4", "-N", "3", "-tmax", "2"}
@@ -81,4 +82,12 @@ func TestBenchArgumentsThatCannotBeUsed(t *testing.T) {
 		assert.Equal(t, 2, status, args)
 		assert.Contains(t, stderr, want)
 	}
+}
+
+// A tier that is demanded and not there is an error, not another tier's figures.
+func TestBenchRefusesAnotherTier(t *testing.T) {
+	t.Setenv(tier.Variable, "avx1024")
+	status, _, stderr := execute(append([]string{"bench", "pre"}, short...)...)
+	assert.Equal(t, 2, status)
+	assert.Contains(t, stderr, `MHC_CPU is "avx1024", want go, avx2 or avx512`)
 }

@@ -27,14 +27,17 @@ var names = [...]string{Go: "go", AVX2: "avx2", AVX512: "avx512"}
 func (t Tier) String() string { return names[t] }
 
 // Variable is the environment variable that lowers the tier: "go", "avx2" or
-// "avx512". A value that is no tier, or one that the CPU lacks, is said on
-// standard error, and the best tier of the CPU is used.
+// "avx512". A value that is no tier, or one that is not available, is said on
+// standard error, and the best tier is used; [Refused] is for those who would
+// rather not run then.
 const Variable = "MHC_CPU"
 
-// Available is the best tier of this CPU.
+// Available is the best tier of this CPU; of a build with the tag purego, Go.
 func Available() Tier {
 	x := &cpu.X86
 	switch {
+	case !assembly:
+		return Go
 	case !x.HasAVX2 || !x.HasFMA || !x.HasF16C || !x.HasBMI2:
 		return Go
 	case !x.HasAVX512F || !x.HasAVX512BW || !x.HasAVX512DQ || !x.HasAVX512VL:
@@ -52,6 +55,12 @@ var Active = func() Tier {
 	return t
 }()
 
+// Refused says why the tier that [Variable] names is not in use; nil if it is.
+func Refused() error {
+	_, err := choose(os.Getenv(Variable), Available())
+	return err
+}
+
 func choose(want string, have Tier) (Tier, error) {
 	if want == "" {
 		return have, nil
@@ -61,7 +70,7 @@ func choose(want string, have Tier) (Tier, error) {
 	case t < Go:
 		return have, fmt.Errorf("%s is %q, want go, avx2 or avx512; using %s", Variable, want, have)
 	case t > have:
-		return have, fmt.Errorf("%s is %q, which this CPU lacks; using %s", Variable, want, have)
+		return have, fmt.Errorf("%s is %q, which this CPU or build lacks; using %s", Variable, want, have)
 	}
 	return t, nil
 }

@@ -24,8 +24,8 @@ func TestChoose(t *testing.T) {
 		{"avx2", AVX2, AVX2, ""},
 		{"avx2", AVX512, AVX2, ""},
 		{"avx512", AVX512, AVX512, ""},
-		{"avx2", Go, Go, `MHC_CPU is "avx2", which this CPU lacks; using go`},
-		{"avx512", AVX2, AVX2, `MHC_CPU is "avx512", which this CPU lacks; using avx2`},
+		{"avx2", Go, Go, `MHC_CPU is "avx2", which this CPU or build lacks; using go`},
+		{"avx512", AVX2, AVX2, `MHC_CPU is "avx512", which this CPU or build lacks; using avx2`},
 		{"AVX2", AVX512, AVX512, `MHC_CPU is "AVX2", want go, avx2 or avx512; using avx512`},
 		{"sse", Go, Go, `MHC_CPU is "sse", want go, avx2 or avx512; using go`},
 	} {
@@ -47,6 +47,7 @@ func TestNames(t *testing.T) {
 func TestVariable(t *testing.T) {
 	if os.Getenv("TIER_TEST_CHILD") != "" {
 		require.Equal(t, Go, Active)
+		require.NoError(t, Refused())
 		return
 	}
 	exe, err := os.Executable()
@@ -56,4 +57,11 @@ func TestVariable(t *testing.T) {
 	out, err := child.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	assert.Contains(t, string(out), "--- PASS: TestVariable")
+}
+
+func TestRefused(t *testing.T) {
+	t.Setenv(Variable, "sse")
+	assert.EqualError(t, Refused(), `MHC_CPU is "sse", want go, avx2 or avx512; using `+Available().String())
+	t.Setenv(Variable, Available().String())
+	assert.NoError(t, Refused())
 }

@@ -1,3 +1,5 @@
+//go:build !purego
+
 package exp
 
 import "github.com/mhc-go/mhc/internal/tier"

@@ -1,3 +1,5 @@
+//go:build !purego
+
 package normalize
 
 import "github.com/mhc-go/mhc/internal/tier"
