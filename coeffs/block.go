@@ -8,12 +8,16 @@ import (
 	"github.com/mhc-go/mhc/internal/kernel/exp"
 	"github.com/mhc-go/mhc/internal/kernel/lanes"
 	"github.com/mhc-go/mhc/internal/kernel/normalize"
+	"github.com/mhc-go/mhc/internal/scratch"
+	"github.com/mhc-go/mhc/internal/tier"
 	"github.com/mhc-go/mhc/sinkhorn"
 )
 
 // block turns mix to coefficients, and their gradients to that of mix, for one
 // block of tokens after the other (see package lanes).
 type block[A dtype.Float] struct {
+	cfg     mhc.Config
+	tier    tier.Tier
 	n, m    int
 	lanes   *lanes.Kernels[A]
 	exp     *exp.Kernels[A]
@@ -27,15 +31,37 @@ type block[A dtype.Float] struct {
 
 	mix, logits, y []A // M numbers a token
 
-	// For the backward only: the gradient by the logits, zero where there is no
-	// upstream gradient; the upstream gradient of h_res; and sums over tokens.
+	// For the backward only: the gradient by the logits, zero in a call where there is
+	// no upstream gradient; the upstream gradient of h_res; and sums over tokens.
 	g, dout  []A
 	sum, dot []float64
 }
 
-// newPool makes blocks for the goroutines of one call.
-func newPool[A dtype.Float](bias, alpha []A, cfg mhc.Config, backward bool) *sync.Pool {
-	return &sync.Pool{New: func() any { return newBlock(bias, alpha, cfg, backward) }}
+// What is kept between calls: blocks for either direction, the gradient of mix,
+// and sums of float64, those of each piece of the tokens.
+var (
+	forwards, backwards sync.Pool
+	dmixes, pieces      scratch.Buffers
+)
+
+// borrow returns a block of a pool for a call's parameters, made anew if it was
+// made for other settings.
+func borrow[A dtype.Float](pool *sync.Pool, bias, alpha []A, cfg mhc.Config, backward bool) *block[A] {
+	b := scratch.Take[block[A]](pool)
+	if b.project == nil || b.cfg != cfg || b.tier != tier.Active {
+		b = newBlock[A](cfg, backward)
+	}
+	b.shift = bias
+	for j := range b.scale {
+		b.scale[j] = alpha[group(j, b.n)]
+	}
+	return b
+}
+
+// giveBack ends the use of a block that borrow has returned.
+func (b *block[A]) giveBack(pool *sync.Pool) {
+	b.shift = nil // which is the caller's
+	pool.Put(b)
 }
 
 func projection(cfg mhc.Config) normalize.Projection {
@@ -44,21 +70,18 @@ func projection(cfg mhc.Config) normalize.Projection {
 	}
 }
 
-func newBlock[A dtype.Float](bias, alpha []A, cfg mhc.Config, backward bool) *block[A] {
+func newBlock[A dtype.Float](cfg mhc.Config, backward bool) *block[A] {
 	n, m := cfg.Streams, cfg.Width()
 	size := m * lanes.Width
 	b := &block[A]{
-		n: n, m: m,
+		cfg: cfg, tier: tier.Active, n: n, m: m,
 		lanes: lanes.For[A](), exp: exp.For[A](), project: normalize.New[A](projection(cfg), backward),
-		scale: make([]A, m), shift: bias, gain: make([]A, 2*n), lift: make([]A, 2*n), zero: make([]A, m),
+		scale: make([]A, m), gain: make([]A, 2*n), lift: make([]A, 2*n), zero: make([]A, m),
 		mix: make([]A, size), logits: make([]A, size), y: make([]A, size),
 	}
 	if backward {
 		b.g, b.dout = make([]A, size), make([]A, n*n*lanes.Width)
 		b.sum, b.dot = make([]float64, size), make([]float64, size)
-	}
-	for j := range m {
-		b.scale[j] = alpha[group(j, n)]
 	}
 	for j := range n {
 		b.gain[j], b.lift[j], b.gain[n+j] = 1, A(cfg.PreEps), A(cfg.PostMult)
@@ -99,11 +122,12 @@ func (b *block[A]) forward(out Outputs[A], lo, hi int) {
 	}
 }
 
-// backward computes dmix of tokens lo to hi and returns their sums: the M of the
+// backward computes dmix of tokens lo to hi and, in total, their sums: the M of the
 // bias's gradient, then the 3 of alpha's.
-func (b *block[A]) backward(dmix []A, up Upstream[A], mix []A, lo, hi int) []float64 {
+func (b *block[A]) backward(dmix []A, total []float64, up Upstream[A], mix []A, lo, hi int) {
 	n, split := b.n, 2*b.n*lanes.Width
 	half := split / 2
+	clear(b.g)
 	clear(b.sum)
 	clear(b.dot)
 	for t := lo; t < hi; t += lanes.Width {
@@ -123,14 +147,13 @@ func (b *block[A]) backward(dmix []A, up Upstream[A], mix []A, lo, hi int) []flo
 		b.lanes.Affine(b.y, b.g, b.scale, b.zero)
 		b.lanes.Unpack(dmix[t*b.m:], b.y, rows, b.m)
 	}
-	total := make([]float64, b.m+3)
+	clear(total)
 	for j := range b.m {
 		for l := j * lanes.Width; l < (j+1)*lanes.Width; l++ {
 			total[j] += b.sum[l]
 			total[b.m+group(j, n)] += b.dot[l]
 		}
 	}
-	return total
 }
 
 // slope writes to g the gradient by the logits of gain*sigmoid(logits), given up,

@@ -19,6 +19,7 @@ import (
 	"github.com/mhc-go/mhc"
 	"github.com/mhc-go/mhc/dtype"
 	"github.com/mhc-go/mhc/internal/parallel"
+	"github.com/mhc-go/mhc/internal/scratch"
 	"github.com/mhc-go/mhc/rmsnorm"
 )
 
@@ -82,10 +83,9 @@ func Forward[S, P dtype.Storage, A dtype.Float](out Outputs[A], in Inputs[S, P, 
 
 // fromMix computes the coefficients from out.Mix.
 func fromMix[A dtype.Float](out Outputs[A], bias, alpha []A, tokens int, cfg mhc.Config) {
-	pool := newPool(bias, alpha, cfg, false)
 	parallel.Blocks(tokens, projection(cfg).Chunk(), func(_, lo, hi int) {
-		b := pool.Get().(*block[A])
-		defer pool.Put(b)
+		b := borrow(&forwards, bias, alpha, cfg, false)
+		defer b.giveBack(&forwards)
 		b.forward(out, lo, hi)
 	})
 }
@@ -114,17 +114,21 @@ func Backward[S, P dtype.Storage, A dtype.Float](grad Gradients[S, P, A], up Ups
 		clear(grad.Alpha)
 		return nil
 	}
-	dmix := make([]A, s.mix)
-	pool, chunk := newPool(in.B, in.Alpha, cfg, true), projection(cfg).Chunk()
-	sums := make([][]float64, (tokens+chunk-1)/chunk)
+	buffer := scratch.Borrow[A](&dmixes, s.mix)
+	defer scratch.GiveBack(&dmixes, buffer)
+	dmix := *buffer
+	chunk, width := projection(cfg).Chunk(), s.m+3
+	sums := scratch.Borrow[float64](&pieces, max(1, (tokens+chunk-1)/chunk)*width)
+	defer scratch.GiveBack(&pieces, sums)
+	total := (*sums)[:width]
+	clear(total)
 	parallel.Blocks(tokens, chunk, func(c, lo, hi int) {
-		b := pool.Get().(*block[A])
-		defer pool.Put(b)
-		sums[c] = b.backward(dmix, up, out.Mix, lo, hi)
+		b := borrow(&backwards, in.B, in.Alpha, cfg, true)
+		defer b.giveBack(&backwards)
+		b.backward(dmix, (*sums)[c*width:][:width], up, out.Mix, lo, hi)
 	})
-	total := make([]float64, s.m+3)
-	for _, sum := range sums {
-		for i, v := range sum {
+	for at := width; at < len(*sums); at += width {
+		for i, v := range (*sums)[at:][:width] {
 			total[i] += v
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/mhc-go/mhc"
 	"github.com/mhc-go/mhc/coeffs"
 	"github.com/mhc-go/mhc/dtype"
+	"github.com/mhc-go/mhc/internal/scratch/scratchtest"
 	"github.com/mhc-go/mhc/internal/tier/tiertest"
 	"github.com/mhc-go/mhc/sinkhorn"
 )
@@ -444,5 +445,15 @@ func TestSameBitsWhateverThePlace(t *testing.T) {
 				}
 			}
 		}
+	})
+}
+
+func TestSteadyState(t *testing.T) {
+	p := sample(17, 1000, 16, mhc.Liger.Config(4))
+	o := operandsOf[float32, float32, float32](p)
+	o.run(t, p)
+	scratchtest.RequireSteady(t, func() { require.NoError(t, coeffs.Forward(o.out, o.in, p.tokens, p.channels, p.cfg)) })
+	scratchtest.RequireSteady(t, func() {
+		require.NoError(t, coeffs.Backward(o.grad, o.up, o.in, o.out, p.tokens, p.channels, p.cfg))
 	})
 }

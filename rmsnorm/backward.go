@@ -5,6 +5,7 @@ import (
 	"github.com/mhc-go/mhc/internal/kernel/around"
 	"github.com/mhc-go/mhc/internal/kernel/matmul"
 	"github.com/mhc-go/mhc/internal/parallel"
+	"github.com/mhc-go/mhc/internal/scratch"
 )
 
 const (
@@ -28,30 +29,32 @@ func backward[S, P dtype.Storage, A dtype.Float](dx []S, dphi []P, x []S, phi []
 	rows, chunks := chunk(&l)
 	var partial []A // [chunks], each a packed dphi
 	if dphi != nil {
-		partial = borrow[A](partials, chunks*l.packed())
-		defer giveBack(partials, partial)
+		buffer := scratch.Borrow[A](&partials, chunks*l.packed())
+		defer scratch.GiveBack(&partials, buffer)
+		partial = *buffer
 		clear(partial)
 	}
 	var w []A
 	if dx != nil {
-		w = pack(&l, phi)
-		defer giveBack(packed, w)
+		buffer := pack(&l, phi)
+		defer scratch.GiveBack(&packed, buffer)
+		w = *buffer
 	}
 	up := newUpstream(&l, mix, r, dmix)
-	defer giveBack(upstreams, up.buffer)
+	defer scratch.GiveBack(&upstreams, up.buffer)
 	past := around.Worth(dx) && around.Aligned(dx, d.K)
 	parallel.Blocks(l.blocks()*chunks, 1, func(piece, _, _ int) {
 		c, b := piece/l.blocks(), l.block(piece%l.blocks())
-		tile := borrow[A](tiles, backwardRows*(matmul.Strip+l.stride))
-		defer giveBack(tiles, tile)
+		buffer := scratch.Borrow[A](&tiles, backwardRows*(1+matmul.Strip+l.stride))
+		defer scratch.GiveBack(&tiles, buffer)
+		squares, tile := (*buffer)[:backwardRows], (*buffer)[backwardRows:]
 		y, out := tile[:backwardRows*matmul.Strip], tile[backwardRows*matmul.Strip:]
-		var squares [backwardRows]A
 		hi := min(d.Tokens, (c+1)*rows)
 		for t := c * rows; t < hi; t += backwardRows {
 			rows := min(backwardRows, hi-t)
 			for s := 0; s < b.width; s += matmul.Strip {
 				strip := b.strip(s)
-				load(&l, y, matmul.Strip, x, t, rows, strip, r[t:], squares[:])
+				load(&l, y, matmul.Strip, x, t, rows, strip, r[t:], squares)
 				if dphi != nil {
 					next, step := coming(&l, x, t+backwardRows, strip.lo)
 					l.Outer(partial[c*l.packed()+strip.at:], l.stride, y, up.dmix[t*l.columns:], l.columns, rows, next, step)
@@ -99,10 +102,10 @@ func chunk[A dtype.Float](l *layout[A]) (rows, chunks int) {
 //	z     = r * dmix
 //	toY   = -(r / K) * sum_j dmix[j] mix[j]
 type upstream[A dtype.Float] struct {
-	dmix   []A // [Tokens, columns]
-	z      []A // [Tokens, columns], the tokens padded to a multiple of matmul.Rows
-	toY    []A // [Tokens], padded likewise; what pads tokens holds anything
-	buffer []A // that the others are in, but for a dmix that needs no padding
+	dmix   []A  // [Tokens, columns]
+	z      []A  // [Tokens, columns], the tokens padded to a multiple of matmul.Rows
+	toY    []A  // [Tokens], padded likewise; what pads tokens holds anything
+	buffer *[]A // that the others are in, but for a dmix that needs no padding
 }
 
 func newUpstream[A dtype.Float](l *layout[A], mix, r, dmix []A) upstream[A] {
@@ -111,10 +114,10 @@ func newUpstream[A dtype.Float](l *layout[A], mix, r, dmix []A) upstream[A] {
 	if l.columns != l.M {
 		copied = n
 	}
-	buffer := borrow[A](upstreams, n+tokens+copied)
-	up := upstream[A]{dmix, buffer[:n], buffer[n:][:tokens], buffer}
+	buffer := scratch.Borrow[A](&upstreams, n+tokens+copied)
+	up := upstream[A]{dmix, (*buffer)[:n], (*buffer)[n:][:tokens], buffer}
 	if copied > 0 {
-		up.dmix = buffer[n+tokens:]
+		up.dmix = (*buffer)[n+tokens:]
 	}
 	parallel.Blocks(l.Tokens, max(1, 1<<14/l.M), func(_, lo, hi int) {
 		for t := lo; t < hi; t++ {

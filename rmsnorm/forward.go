@@ -7,6 +7,7 @@ import (
 	"github.com/mhc-go/mhc/dtype"
 	"github.com/mhc-go/mhc/internal/kernel/matmul"
 	"github.com/mhc-go/mhc/internal/parallel"
+	"github.com/mhc-go/mhc/internal/scratch"
 )
 
 const (
@@ -24,56 +25,78 @@ func forward[S, P dtype.Storage, A dtype.Float](mix, r []A, x []S, phi []P, d Di
 	}
 	l := newLayout[A](d)
 	w := pack(&l, phi)
-	defer giveBack(packed, w)
+	defer scratch.GiveBack(&packed, w)
 	few := (d.Tokens + forwardPieces*matmul.Rows - 1) / (forwardPieces * matmul.Rows)
 	rows := min(64, forwardWork/(d.K*l.columns)/matmul.Rows+4, few) * matmul.Rows
 	if pieces := (d.Tokens + rows - 1) / rows; pieces >= min(l.blocks(), runtime.GOMAXPROCS(0)) {
 		parallel.Blocks(d.Tokens, rows, func(_, lo, hi int) {
-			product := borrow[A](products, roundUp(hi-lo, matmul.Rows)*l.columns)
-			defer giveBack(products, product)
-			clear(product)
-			squares := make([]float64, hi-lo)
+			s := newSums(&l, 1, hi-lo)
+			defer s.giveBack()
 			for i := range l.blocks() {
-				multiply(&l, product, squares, x, w, lo, hi, l.block(i))
+				multiply(&l, s.product(0), s.squares(0), x, *w, lo, hi, l.block(i))
 			}
-			finish(&l, mix, r, x, product, squares, eps, lo)
+			finish(&l, mix, r, x, s, eps, lo)
 		})
 		return
 	}
 	// Too few tokens for the processors: the blocks of channels are the pieces. Their
 	// sums are added up in the order in which multiply adds them, to the same bits.
-	n := roundUp(d.Tokens, matmul.Rows) * l.columns
-	sums, squares := borrow[A](products, l.blocks()*n), make([]float64, l.blocks()*d.Tokens)
-	defer giveBack(products, sums)
-	clear(sums)
+	s := newSums(&l, l.blocks(), d.Tokens)
+	defer s.giveBack()
 	parallel.Blocks(l.blocks(), 1, func(i, _, _ int) {
-		multiply(&l, sums[i*n:][:n], squares[i*d.Tokens:][:d.Tokens], x, w, 0, d.Tokens, l.block(i))
+		multiply(&l, s.product(i), s.squares(i), x, *w, 0, d.Tokens, l.block(i))
 	})
 	for i := 1; i < l.blocks(); i++ {
-		l.Add(sums[:n], sums[i*n:][:n])
-		for t, v := range squares[i*d.Tokens:][:d.Tokens] {
-			squares[t] += v
+		l.Add(s.product(0), s.product(i))
+		for t, v := range s.squares(i) {
+			s.squares(0)[t] += v
 		}
 	}
-	finish(&l, mix, r, x, sums[:n], squares[:d.Tokens], eps, 0)
+	finish(&l, mix, r, x, s, eps, 0)
+}
+
+// sums are those over some of the channels of some tokens, one set after another.
+type sums[A dtype.Float] struct {
+	products       *[]A       // [sets, tokens, columns], the tokens padded to a multiple of matmul.Rows
+	square         *[]float64 // [sets, tokens]
+	length, tokens int        // of a set of products, and of squares
+}
+
+// newSums returns sums of nothing.
+func newSums[A dtype.Float](l *layout[A], sets, tokens int) sums[A] {
+	n := roundUp(tokens, matmul.Rows) * l.columns
+	s := sums[A]{scratch.Borrow[A](&products, sets*n), scratch.Borrow[float64](&squares, sets*tokens), n, tokens}
+	clear(*s.products)
+	clear(*s.square)
+	return s
+}
+
+func (s sums[A]) product(set int) []A       { return (*s.products)[set*s.length:][:s.length] }
+func (s sums[A]) squares(set int) []float64 { return (*s.square)[set*s.tokens:][:s.tokens] }
+
+func (s sums[A]) giveBack() {
+	scratch.GiveBack(&products, s.products)
+	scratch.GiveBack(&squares, s.square)
 }
 
 // multiply adds to product [hi-lo, columns] that of the tokens [lo, hi) with one
 // block of phi, and to squares [hi-lo] the sums of squares.
 func multiply[A dtype.Float, S dtype.Storage](l *layout[A], product []A, squares []float64, x []S, w []A, lo, hi int, b block) {
-	tile := borrow[A](tiles, matmul.Rows*l.stride)
-	defer giveBack(tiles, tile)
-	ones := [matmul.Rows]A{1, 1, 1, 1, 1, 1}
-	var sums [matmul.Rows]A
+	buffer := scratch.Borrow[A](&tiles, matmul.Rows*(l.stride+2))
+	defer scratch.GiveBack(&tiles, buffer)
+	tile, ones, sums := (*buffer)[2*matmul.Rows:], (*buffer)[:matmul.Rows], (*buffer)[matmul.Rows:][:matmul.Rows]
+	for i := range ones {
+		ones[i] = 1
+	}
 	own, _ := any(x).([]A)
 	for t := lo; t < hi; t += matmul.Rows {
 		rows := min(matmul.Rows, hi-t)
 		from, ld := tile, l.stride
 		if own != nil && rows == matmul.Rows && b.hi-b.lo == b.width { // as it is
 			from, ld = own[t*l.K+b.lo:], l.K
-			l.Squares(sums[:], from, ld, rows, b.width)
+			l.Squares(sums, from, ld, rows, b.width)
 		} else {
-			load(l, tile, l.stride, x, t, rows, b, ones[:], sums[:])
+			load(l, tile, l.stride, x, t, rows, b, ones, sums)
 		}
 		for i, s := range sums[:rows] {
 			squares[t-lo+i] += float64(s)
@@ -86,9 +109,10 @@ func multiply[A dtype.Float, S dtype.Storage](l *layout[A], product []A, squares
 	}
 }
 
-// finish writes mix and r for the tokens from lo on, one for each sum of squares.
-func finish[A dtype.Float, S dtype.Storage](l *layout[A], mix, r []A, x []S, product []A, squares []float64, eps float64, lo int) {
-	for i, sum := range squares {
+// finish writes mix and r for the tokens from lo on, of the first set of sums.
+func finish[A dtype.Float, S dtype.Storage](l *layout[A], mix, r []A, x []S, s sums[A], eps float64, lo int) {
+	product := s.product(0)
+	for i, sum := range s.squares(0) {
 		t := lo + i
 		if !inRange[A](sum, l.K) {
 			sum = sumSquares[A](x[t*l.K:][:l.K])

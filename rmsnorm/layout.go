@@ -6,6 +6,7 @@ import (
 	"github.com/mhc-go/mhc/dtype"
 	"github.com/mhc-go/mhc/internal/kernel/matmul"
 	"github.com/mhc-go/mhc/internal/parallel"
+	"github.com/mhc-go/mhc/internal/scratch"
 )
 
 const (
@@ -57,11 +58,11 @@ func (b block) strip(s int) block {
 func (l *layout[A]) packed() int { return l.blocks() * l.columns * l.stride }
 
 // pack returns phi packed, in a buffer to give back.
-func pack[A dtype.Float, P dtype.Storage](l *layout[A], phi []P) []A {
-	dst := borrow[A](packed, l.packed())
+func pack[A dtype.Float, P dtype.Storage](l *layout[A], phi []P) *[]A {
+	buffer := scratch.Borrow[A](&packed, l.packed())
 	parallel.Blocks(l.blocks(), 1, func(i, _, _ int) {
 		b := l.block(i)
-		dst := dst[b.at:]
+		dst := (*buffer)[b.at:]
 		for j := range l.columns {
 			first := 0
 			if j < l.M {
@@ -75,18 +76,19 @@ func pack[A dtype.Float, P dtype.Storage](l *layout[A], phi []P) []A {
 			}
 			return
 		}
-		wide := make([]A, matmul.Strip*l.M)
+		wide := scratch.Borrow[A](&wides, matmul.Strip*l.M)
+		defer scratch.GiveBack(&wides, wide)
 		for k := b.lo; k < b.hi; k += matmul.Strip {
 			rows := min(matmul.Strip, b.hi-k)
 			src, ok := any(phi[k*l.M:]).([]A)
 			if !ok {
-				src = wide[:rows*l.M]
+				src = (*wide)[:rows*l.M]
 				dtype.Widen(src, phi[k*l.M:][:rows*l.M])
 			}
 			l.Transpose(dst[k-b.lo:], l.stride, src, l.M, rows, l.M)
 		}
 	})
-	return dst
+	return buffer
 }
 
 // unpack writes a block of a packed matrix to dst, which has phi's layout.
@@ -97,12 +99,13 @@ func unpack[A dtype.Float, P dtype.Storage](l *layout[A], dst []P, src []A, b bl
 		}
 		return
 	}
-	wide := make([]A, matmul.Strip*l.M)
+	wide := scratch.Borrow[A](&wides, matmul.Strip*l.M)
+	defer scratch.GiveBack(&wides, wide)
 	for k := b.lo; k < b.hi; k += matmul.Strip {
 		rows := min(matmul.Strip, b.hi-k)
 		to, ok := any(dst[k*l.M:]).([]A)
 		if !ok {
-			to = wide[:rows*l.M]
+			to = (*wide)[:rows*l.M]
 		}
 		l.Transpose(to, l.M, src[k-b.lo:], l.stride, l.M, rows)
 		if !ok {

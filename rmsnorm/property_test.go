@@ -15,6 +15,8 @@ import (
 
 	"github.com/mhc-go/mhc/dtype"
 	"github.com/mhc-go/mhc/internal/kernel/around"
+	"github.com/mhc-go/mhc/internal/scratch"
+	"github.com/mhc-go/mhc/internal/scratch/scratchtest"
 	"github.com/mhc-go/mhc/internal/tier/tiertest"
 )
 
@@ -217,8 +219,10 @@ func TestUsedBuffers(t *testing.T) {
 	tiertest.Each(t, func(t *testing.T) {
 		runtime.GC()
 		runtime.GC() // the second empties the pools
-		for p := range purposes {
-			giveBack(p, slices.Repeat([]float32{float32(math.NaN())}, 1<<16))
+		for _, b := range []*scratch.Buffers{&tiles, &wides, &products, &squares, &packed, &partials, &upstreams} {
+			used, usedWide := slices.Repeat([]float32{float32(math.NaN())}, 1<<16), slices.Repeat([]float64{math.NaN()}, 1<<16)
+			scratch.GiveBack(b, &used)
+			scratch.GiveBack(b, &usedWide)
 		}
 		c.run(t)
 		c.check(t)
@@ -325,4 +329,18 @@ func TestMemory(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	large := uint64(4 * 2 * (len(c.x.s) + len(c.phi.s)))
 	assert.Less(t, after.TotalAlloc-before.TotalAlloc, large/2)
+}
+
+func TestSteadyState(t *testing.T) {
+	d := Dims{Tokens: 512, K: 1030, M: 15} // that nothing is whole
+	c := newCall[float32, float32, float32](d, 1e-6, 21)
+	scratchtest.RequireSteady(t, func() { require.NoError(t, Forward(c.mix.s, c.r.s, c.x.s, c.phi.s, d, c.eps)) })
+	scratchtest.RequireSteady(t, func() {
+		require.NoError(t, Backward(c.dx.s, c.dphi.s, c.x.s, c.phi.s, c.mix.s, c.r.s, c.dmix.s, d))
+	})
+	b := newCall[dtype.BFloat16, dtype.BFloat16, float32](d, 1e-6, 22)
+	scratchtest.RequireSteady(t, func() { require.NoError(t, Forward(b.mix.s, b.r.s, b.x.s, b.phi.s, d, b.eps)) })
+	scratchtest.RequireSteady(t, func() {
+		require.NoError(t, Backward(b.dx.s, b.dphi.s, b.x.s, b.phi.s, b.mix.s, b.r.s, b.dmix.s, d))
+	})
 }

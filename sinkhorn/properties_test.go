@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/mhc-go/mhc/dtype"
+	"github.com/mhc-go/mhc/internal/scratch/scratchtest"
 	"github.com/mhc-go/mhc/internal/tier/tiertest"
 	"github.com/mhc-go/mhc/sinkhorn"
 )
@@ -162,4 +163,11 @@ func TestInPlace(t *testing.T) {
 		require.NoError(t, sinkhorn.Forward(logits, logits, 4, cfg))
 		requireSameBits(t, out, logits)
 	}
+}
+
+func TestSteadyState(t *testing.T) {
+	logits := normal[float32](rand.New(rand.NewPCG(1, 1)), 2000*16, 1)
+	result := make([]float32, len(logits))
+	scratchtest.RequireSteady(t, func() { require.NoError(t, sinkhorn.Forward(result, logits, 4, conventions[0])) })
+	scratchtest.RequireSteady(t, func() { require.NoError(t, sinkhorn.Backward(result, logits, logits, 4, conventions[0])) })
 }

@@ -35,6 +35,8 @@ import (
 	"github.com/mhc-go/mhc/internal/kernel/lanes"
 	"github.com/mhc-go/mhc/internal/kernel/normalize"
 	"github.com/mhc-go/mhc/internal/parallel"
+	"github.com/mhc-go/mhc/internal/scratch"
+	"github.com/mhc-go/mhc/internal/tier"
 )
 
 // Forward writes the projection of every n x n row-major matrix in logits to
@@ -46,10 +48,9 @@ func Forward[T dtype.Float](out, logits []T, n int, cfg Config) error {
 		return err
 	}
 	p, nn := projection(n, cfg), n*n
-	pool := newPool[T](p, false)
 	parallel.Blocks(len(logits)/nn, p.Chunk(), func(_, lo, hi int) {
-		b := pool.Get().(*block[T])
-		defer pool.Put(b)
+		b := borrow[T](&forwards, p, false)
+		defer forwards.Put(b)
 		for t := lo; t < hi; t += lanes.Width {
 			rows := min(lanes.Width, hi-t)
 			b.lanes.Pack(b.logits, logits[t*nn:], rows, nn)
@@ -72,10 +73,9 @@ func Backward[T dtype.Float](dlogits, logits, dout []T, n int, cfg Config) error
 		return err
 	}
 	p, nn := projection(n, cfg), n*n
-	pool := newPool[T](p, true)
 	parallel.Blocks(len(logits)/nn, p.Chunk(), func(_, lo, hi int) {
-		b := pool.Get().(*block[T])
-		defer pool.Put(b)
+		b := borrow[T](&backwards, p, true)
+		defer backwards.Put(b)
 		for t := lo; t < hi; t += lanes.Width {
 			rows := min(lanes.Width, hi-t)
 			b.lanes.Pack(b.logits, logits[t*nn:], rows, nn)
@@ -89,21 +89,30 @@ func Backward[T dtype.Float](dlogits, logits, dout []T, n int, cfg Config) error
 
 // block is the memory for one block of matrices.
 type block[T dtype.Float] struct {
+	tier                 tier.Tier
 	lanes                *lanes.Kernels[T]
 	project              *normalize.Block[T]
 	logits, dout, result []T
 }
 
-// newPool makes blocks for the goroutines of one call.
-func newPool[T dtype.Float](p normalize.Projection, backward bool) *sync.Pool {
-	return &sync.Pool{New: func() any {
-		size := p.N * p.N * lanes.Width
-		b := &block[T]{lanes: lanes.For[T](), project: normalize.New[T](p, backward), logits: make([]T, size), result: make([]T, size)}
-		if backward {
-			b.dout = make([]T, size)
-		}
+// What is kept between calls, in either direction.
+var forwards, backwards sync.Pool
+
+// borrow returns a block of a pool, made anew if it was made for something else.
+func borrow[T dtype.Float](pool *sync.Pool, p normalize.Projection, backward bool) *block[T] {
+	b := scratch.Take[block[T]](pool)
+	if b.project != nil && b.project.Projection == p && b.tier == tier.Active {
 		return b
-	}}
+	}
+	size := p.N * p.N * lanes.Width
+	*b = block[T]{
+		tier: tier.Active, lanes: lanes.For[T](), project: normalize.New[T](p, backward),
+		logits: make([]T, size), result: make([]T, size),
+	}
+	if backward {
+		b.dout = make([]T, size)
+	}
+	return b
 }
 
 func projection(n int, cfg Config) normalize.Projection {

@@ -3,13 +3,14 @@ package streams
 import (
 	"fmt"
 	"math"
+	"sync"
 	"unsafe"
 
 	"github.com/mhc-go/mhc"
 	"github.com/mhc-go/mhc/dtype"
 	"github.com/mhc-go/mhc/internal/kernel/around"
-	"github.com/mhc-go/mhc/internal/kernel/blend"
 	"github.com/mhc-go/mhc/internal/parallel"
+	"github.com/mhc-go/mhc/internal/scratch"
 	"github.com/mhc-go/mhc/rmsnorm"
 )
 
@@ -26,6 +27,13 @@ type HeadInputs[S, P dtype.Storage, A dtype.Float] struct {
 // rmsnorm defines them.
 type HeadKept[A dtype.Float] struct{ Mix, R []A }
 
+// What is kept between calls: w, its slopes, the gradient of mix, phi, and who
+// walks over the tokens, of type A.
+var (
+	headWs, headSlopes, headDmixes, headPhis scratch.Buffers
+	headWalkers                              sync.Pool
+)
+
 // Head computes out [N, C], out[c] = sum_i w[i] x[i,c] with w = sigmoid(alpha *
 // mix + b) + pre_eps and mix = r * (X phi), and sets kept. It reads x twice.
 func Head[S, P dtype.Storage, A dtype.Float](out []S, kept HeadKept[A], in HeadInputs[S, P, A], d Dims, cfg mhc.HeadConfig) error {
@@ -35,8 +43,10 @@ func Head[S, P dtype.Storage, A dtype.Float](out []S, kept HeadKept[A], in HeadI
 	if err := rmsnorm.Forward(kept.Mix, kept.R, in.X, in.Phi, headDims(d, cfg), cfg.RMSEps); err != nil {
 		return err
 	}
-	w, _ := headWeights(kept.Mix, in.B, in.Alpha[0], cfg)
-	return Pre(out, in.X, w, d)
+	w, slope := headWeights(kept.Mix, in.B, in.Alpha[0], cfg)
+	defer scratch.GiveBack(&headWs, w)
+	defer scratch.GiveBack(&headSlopes, slope)
+	return Pre(out, in.X, *w, d)
 }
 
 // HeadBackward computes the gradients of Head's operands, in their layouts, from
@@ -60,13 +70,17 @@ func HeadBackward[S, P dtype.Storage, A dtype.Float](grad HeadInputs[S, P, A], i
 		return err
 	}
 	w, slope := headWeights(kept.Mix, in.B, in.Alpha[0], cfg)
-	dmix := make([]A, len(w)) // dw, and then what it makes of mix
-	if err := PreBackward(nil, dmix, in.X, w, g, d); err != nil {
+	defer scratch.GiveBack(&headWs, w)
+	defer scratch.GiveBack(&headSlopes, slope)
+	buffer := scratch.Borrow[A](&headDmixes, len(*w))
+	defer scratch.GiveBack(&headDmixes, buffer)
+	dmix := *buffer // dw, and then what it makes of mix
+	if err := PreBackward(nil, dmix, in.X, *w, g, d); err != nil {
 		return err
 	}
 	db, dalpha := make([]float64, d.Streams), make([]float64, 1)
 	for i, dw := range dmix {
-		dlogit := float64(dw) * slope[i]
+		dlogit := float64(dw) * (*slope)[i]
 		db[i%d.Streams] += dlogit
 		dalpha[0] += dlogit * float64(kept.Mix[i])
 		dmix[i] = A(dlogit * float64(in.Alpha[0]))
@@ -74,7 +88,7 @@ func HeadBackward[S, P dtype.Storage, A dtype.Float](grad HeadInputs[S, P, A], i
 	dtype.Narrow(grad.B, db)
 	dtype.Narrow(grad.Alpha, dalpha)
 	if grad.X != nil {
-		headToX(grad.X, in, kept, w, dmix, g, d, cfg)
+		headToX(grad.X, in, kept, *w, dmix, g, d, cfg)
 	}
 	if grad.Phi == nil {
 		return nil
@@ -86,15 +100,20 @@ func HeadBackward[S, P dtype.Storage, A dtype.Float](grad HeadInputs[S, P, A], i
 // columns of phi in that stream, of x, and of g.
 func headToX[S, P dtype.Storage, A dtype.Float](dx []S, in HeadInputs[S, P, A], kept HeadKept[A], w, dmix []A, g []S, d Dims, cfg mhc.HeadConfig) {
 	n, channels, k := d.Streams, d.Channels, d.Streams*d.Channels
-	columns := headColumns[P, A](in.Phi, d, cfg)
+	buffer := headColumns[P, A](in.Phi, d, cfg)
+	defer scratch.GiveBack(&headPhis, buffer)
+	columns := *buffer
 	own, isOwn := any(dx).([]A)
 	width := tileWidth[A](n+3, channels)
 	bytes := k * (3*int(unsafe.Sizeof(*new(S))) + (n+2)/4)
 	parallel.Blocks(d.Tokens, pieceTokens(d.Tokens, bytes), func(_, lo, hi int) {
-		b := blend.Blender[A, A]{Around: isOwn && around.Worth(dx)}
+		b := scratch.Take[walker[A, A]](&headWalkers)
+		defer b.giveBack(&headWalkers)
+		b.Around = isOwn && around.Worth(dx)
 		defer b.Fence()
-		h, rows, out := make([]A, n+2), make([][]A, n+2), make([][]A, 1)
-		x, normed, sum, up := make([]A, width), make([]A, width), make([]A, width), make([]A, channels)
+		b.list, b.numbers = scratch.Grow(b.list, n+3), scratch.Grow(b.numbers, n+2+3*width+channels)
+		rows, out := b.list[:n+2], b.list[n+2:]
+		h, x, normed, sum, up := b.numbers[:n+2], b.numbers[n+2:][:width], b.numbers[n+2+width:][:width], b.numbers[n+2+2*width:][:width], b.numbers[n+2+3*width:]
 		for t := lo; t < hi; t++ {
 			token := t * n
 			apart := headFactors(h[:n+1], dmix[token:][:n], kept.Mix[token:][:n], kept.R[t], k)
@@ -155,16 +174,16 @@ func wide[A dtype.Float, S dtype.Storage](buffer []A, s []S) []A {
 	return buffer[:dtype.Widen(buffer, s)]
 }
 
-// headColumns is phi as [n, K], in type A.
-func headColumns[P dtype.Storage, A dtype.Float](phi []P, d Dims, cfg mhc.HeadConfig) []A {
+// headColumns is phi as [n, K], in type A, in a buffer to give back.
+func headColumns[P dtype.Storage, A dtype.Float](phi []P, d Dims, cfg mhc.HeadConfig) *[]A {
+	const rows = 64
 	n, k := d.Streams, d.Streams*d.Channels
-	columns := make([]A, n*k)
+	buffer := scratch.Borrow[A](&headPhis, n*(k+rows))
+	columns, tile := (*buffer)[:n*k], (*buffer)[n*k:]
 	if cfg.Phi == mhc.PhiMK {
 		dtype.Widen(columns, phi)
-		return columns
+		return buffer
 	}
-	const rows = 64
-	tile := make([]A, rows*n)
 	for lo := 0; lo < k; lo += rows {
 		m := dtype.Widen(tile, phi[lo*n:]) / n
 		for j := range n {
@@ -173,17 +192,18 @@ func headColumns[P dtype.Storage, A dtype.Float](phi []P, d Dims, cfg mhc.HeadCo
 			}
 		}
 	}
-	return columns
+	return buffer
 }
 
-// headWeights computes w, and the derivative of each by its logit.
-func headWeights[A dtype.Float](mix, b []A, alpha A, cfg mhc.HeadConfig) (w []A, slope []float64) {
-	w, slope = make([]A, len(mix)), make([]float64, len(mix))
+// headWeights computes w, and the derivative of each by its logit, in buffers to
+// give back.
+func headWeights[A dtype.Float](mix, b []A, alpha A, cfg mhc.HeadConfig) (w *[]A, slope *[]float64) {
+	w, slope = scratch.Borrow[A](&headWs, len(mix)), scratch.Borrow[float64](&headSlopes, len(mix))
 	for i, v := range mix {
 		logit := float64(alpha)*float64(v) + float64(b[i%len(b)])
 		s := 1 / (1 + math.Exp(-logit))
 		// 1 - s would lose what a sigmoid near 1 leaves.
-		w[i], slope[i] = A(s+cfg.PreEps), s/(1+math.Exp(logit))
+		(*w)[i], (*slope)[i] = A(s+cfg.PreEps), s/(1+math.Exp(logit))
 	}
 	return w, slope
 }

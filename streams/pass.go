@@ -2,12 +2,14 @@ package streams
 
 import (
 	"slices"
+	"sync"
 	"unsafe"
 
 	"github.com/mhc-go/mhc/dtype"
 	"github.com/mhc-go/mhc/internal/kernel/around"
 	"github.com/mhc-go/mhc/internal/kernel/blend"
 	"github.com/mhc-go/mhc/internal/parallel"
+	"github.com/mhc-go/mhc/internal/scratch"
 )
 
 const (
@@ -19,8 +21,7 @@ const (
 	// grainBytes is the memory traffic of the smallest piece of work that is worth
 	// a goroutine: about 30 microseconds from memory, 6 from the caches.
 	grainBytes = 300 << 10
-	// maxPieces bounds the number of pieces, each of which allocates its lists of
-	// rows.
+	// maxPieces bounds the number of pieces.
 	maxPieces = 256
 )
 
@@ -53,11 +54,14 @@ func (p *pass[S, A]) run() {
 	width := tileWidth[S](src+dst+other, p.Channels)
 	past := slices.ContainsFunc(p.dst, func(o operand[S]) bool { return around.Worth(o.data) })
 	parallel.Blocks(p.Tokens, p.piece(src, dst, other), func(_, lo, hi int) {
-		b := blend.Blender[S, A]{Around: past}
-		defer b.Fence()
-		list := make([][]S, src+dst+other)
-		from, to, with := list[:src], list[src:][:dst], list[src+dst:]
-		h, d := make([]A, dst*src), make([]A, src*other)
+		w := scratch.Take[walker[S, A]](&walkers)
+		defer w.giveBack(&walkers)
+		w.Around = past
+		defer w.Fence()
+		w.list = scratch.Grow(w.list, src+dst+other)
+		from, to, with := w.list[:src], w.list[src:][:dst], w.list[src+dst:]
+		w.numbers = scratch.Grow(w.numbers, src*(dst+other))
+		h, d := w.numbers[:dst*src], w.numbers[dst*src:]
 		for t := lo; t < hi; t++ {
 			if dst > 0 {
 				p.weights(h, t)
@@ -68,11 +72,11 @@ func (p *pass[S, A]) run() {
 				p.open(from, p.src, t, c, n)
 				if dst > 0 {
 					p.open(to, p.dst, t, c, n)
-					b.Combine(to, h, from)
+					w.Combine(to, h, from)
 				}
 				if other > 0 {
 					p.open(with, p.other, t, c, n)
-					b.Dots(d, from, with)
+					w.Dots(d, from, with)
 				}
 			}
 			if other > 0 {
@@ -80,6 +84,21 @@ func (p *pass[S, A]) run() {
 			}
 		}
 	})
+}
+
+// walker is what a goroutine needs for a walk.
+type walker[S dtype.Storage, A dtype.Float] struct {
+	blend.Blender[S, A]
+	list    [][]S
+	numbers []A
+}
+
+var walkers sync.Pool // kept between calls
+
+// giveBack ends the use of a walker.
+func (w *walker[S, A]) giveBack(pool *sync.Pool) {
+	clear(w.list) // which is memory of the caller's
+	pool.Put(w)
 }
 
 // open sets list to the rows of operands at a token, n channels from c on.

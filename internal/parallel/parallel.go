@@ -20,39 +20,47 @@ func Blocks(n, size int, f func(block, lo, hi int)) {
 	}
 	size = min(size, n)
 	blocks := (n + size - 1) / size
-	call := func(b int) { f(b, b*size, min(n, (b+1)*size)) }
 	workers := min(blocks, runtime.GOMAXPROCS(0))
 	if workers == 1 {
 		for b := range blocks {
-			call(b)
+			f(b, b*size, min(n, (b+1)*size))
 		}
 		return
 	}
-	var (
-		next   atomic.Int64
-		wg     sync.WaitGroup
-		caught atomic.Pointer[any]
-	)
-	work := func() {
-		defer func() {
-			if p := recover(); p != nil {
-				caught.CompareAndSwap(nil, &p)
-			}
-		}()
-		for {
-			b := int(next.Add(1)) - 1
-			if b >= blocks || caught.Load() != nil {
-				return
-			}
-			call(b)
-		}
-	}
+	w := &work{n: n, size: size, blocks: blocks, f: f}
+	w.wg.Add(workers)
 	for range workers - 1 {
-		wg.Go(work)
+		go w.run()
 	}
-	work()
-	wg.Wait()
-	if p := caught.Load(); p != nil {
+	w.run()
+	w.wg.Wait()
+	if p := w.caught.Load(); p != nil {
 		panic(*p)
+	}
+}
+
+// work is what the goroutines of one call share.
+type work struct {
+	n, size, blocks int
+	f               func(block, lo, hi int)
+	next            atomic.Int64
+	wg              sync.WaitGroup
+	caught          atomic.Pointer[any]
+}
+
+// run takes pieces until there are none.
+func (w *work) run() {
+	defer w.wg.Done()
+	defer func() {
+		if p := recover(); p != nil {
+			w.caught.CompareAndSwap(nil, &p)
+		}
+	}()
+	for {
+		b := int(w.next.Add(1)) - 1
+		if b >= w.blocks || w.caught.Load() != nil {
+			return
+		}
+		w.f(b, b*w.size, min(w.n, (b+1)*w.size))
 	}
 }
