@@ -160,13 +160,35 @@ func exponential(t vector.Target, c *constants) {
 	kernel(t, c, "exp", "2", "dst[i] = exp(x)", nothing, nothing)
 }
 
+// sigmoid is q = 1/(1+e) of e = exp(-|x|), and e*q where x is negative. What the
+// sum rounds off, and the division, are put right by a step of Newton's.
 func sigmoid(t vector.Target, c *constants) {
-	kernel(t, c, "sigmoid", "3", "dst[i] = 1 / (1 + exp(-x))",
-		func(x, _ VecPhysical) { t.Xor(c.sign, x, x) },
-		func(x, tmp VecPhysical) {
-			t.Move(c.one, tmp)
-			t.Add(tmp, x, x)
-			t.Div(x, tmp, x)
+	sum, lost, q, rest, sign := t.Reg(4), t.Reg(5), t.Reg(6), t.Reg(7), t.Reg(8)
+	kernel(t, c, "sigmoid", "2", "dst[i] = 1 / (1 + exp(-x))",
+		func(x, _ VecPhysical) {
+			t.Move(x, sign)
+			t.Or(c.sign, x, x)
+		},
+		func(x, _ VecPhysical) {
+			t.Add(c.one, x, sum)
+			t.Sub(c.one, sum, lost)
+			t.Sub(lost, x, lost)
+			t.Move(c.one, rest)
+			t.Div(sum, rest, q)
+			t.MulSubFrom231(sum, q, rest)
+			t.MulSubFrom231(lost, q, rest)
+			t.MulAdd213(q, rest, q)
+			t.Mul(q, x, x)
+			if !t.Wide() {
+				t.BlendBySign(sign, x, q, x)
+				return
+			}
+			if t.Elem == 4 {
+				VPMOVD2M(sign, K1)
+			} else {
+				VPMOVQ2M(sign, K1)
+			}
+			t.Blend(x, q, K1, x)
 		})
 }
 

@@ -48,7 +48,7 @@ func exp[T dtype.Float](dst, src []T) {
 	}
 }
 
-// sigmoid equals, within 3 units in the last place,
+// sigmoid equals, within 2 units in the last place,
 //
 //	for i, x := range src {
 //		dst[i] = 1 / (1 + exp(-x))
@@ -58,7 +58,12 @@ func exp[T dtype.Float](dst, src []T) {
 func sigmoid[T dtype.Float](dst, src []T) {
 	dst = dst[:len(src)]
 	for i, x := range src {
-		dst[i] = 1 / (1 + T(math.Exp(-float64(x))))
+		e := math.Exp(-math.Abs(float64(x)))
+		s := 1 / (1 + e)
+		if x < 0 {
+			s *= e
+		}
+		dst[i] = T(s)
 	}
 }
 

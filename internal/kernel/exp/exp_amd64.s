@@ -524,7 +524,8 @@ TEXT ·sigmoidF32AVX2(SB), NOSPLIT, $0-48
 
 loop2:
 	VMOVUPS      (CX), Y0
-	VXORPS       sign32<>+0(SB), Y0, Y0
+	VMOVUPS      Y0, Y8
+	VORPS        sign32<>+0(SB), Y0, Y0
 	VMINPS       Y0, Y14, Y0
 	VMAXPS       Y0, Y15, Y0
 	VMULPS       log2e32<>+0(SB), Y0, Y4
@@ -549,12 +550,20 @@ loop2:
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y4, Y5, Y5
 	VMULPS       Y6, Y5, Y0
-	VMOVUPS      one32<>+0(SB), Y4
-	VADDPS       Y4, Y0, Y0
-	VDIVPS       Y0, Y4, Y0
+	VADDPS       one32<>+0(SB), Y0, Y4
+	VSUBPS       one32<>+0(SB), Y4, Y5
+	VSUBPS       Y5, Y0, Y5
+	VMOVUPS      one32<>+0(SB), Y7
+	VDIVPS       Y4, Y7, Y6
+	VFNMADD231PS Y4, Y6, Y7
+	VFNMADD231PS Y5, Y6, Y7
+	VFMADD213PS  Y6, Y7, Y6
+	VMULPS       Y6, Y0, Y0
+	VBLENDVPS    Y8, Y0, Y6, Y0
 	VMOVUPS      Y0, (AX)
 	VMOVUPS      32(CX), Y1
-	VXORPS       sign32<>+0(SB), Y1, Y1
+	VMOVUPS      Y1, Y8
+	VORPS        sign32<>+0(SB), Y1, Y1
 	VMINPS       Y1, Y14, Y1
 	VMAXPS       Y1, Y15, Y1
 	VMULPS       log2e32<>+0(SB), Y1, Y4
@@ -579,9 +588,16 @@ loop2:
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y4, Y5, Y5
 	VMULPS       Y6, Y5, Y1
-	VMOVUPS      one32<>+0(SB), Y4
-	VADDPS       Y4, Y1, Y1
-	VDIVPS       Y1, Y4, Y1
+	VADDPS       one32<>+0(SB), Y1, Y4
+	VSUBPS       one32<>+0(SB), Y4, Y5
+	VSUBPS       Y5, Y1, Y5
+	VMOVUPS      one32<>+0(SB), Y7
+	VDIVPS       Y4, Y7, Y6
+	VFNMADD231PS Y4, Y6, Y7
+	VFNMADD231PS Y5, Y6, Y7
+	VFMADD213PS  Y6, Y7, Y6
+	VMULPS       Y6, Y1, Y1
+	VBLENDVPS    Y8, Y1, Y6, Y1
 	VMOVUPS      Y1, 32(AX)
 	ADDQ         $0x00000040, AX
 	ADDQ         $0x00000040, CX
@@ -728,7 +744,8 @@ TEXT ·sigmoidF32AVX512(SB), NOSPLIT, $0-48
 
 loop5:
 	VMOVUPS      (CX), Z0
-	VXORPS       sign32<>+0(SB), Z0, Z0
+	VMOVUPS      Z0, Z8
+	VORPS        sign32<>+0(SB), Z0, Z0
 	VMINPS       Z0, Z14, Z0
 	VMAXPS       Z0, Z15, Z0
 	VMULPS       log2e32<>+0(SB), Z0, Z4
@@ -745,9 +762,17 @@ loop5:
 	VFMADD213PS  Z0, Z6, Z5
 	VADDPS       one32<>+0(SB), Z5, Z5
 	VSCALEFPS    Z4, Z5, Z0
-	VMOVUPS      one32<>+0(SB), Z4
-	VADDPS       Z4, Z0, Z0
-	VDIVPS       Z0, Z4, Z0
+	VADDPS       one32<>+0(SB), Z0, Z4
+	VSUBPS       one32<>+0(SB), Z4, Z5
+	VSUBPS       Z5, Z0, Z5
+	VMOVUPS      one32<>+0(SB), Z7
+	VDIVPS       Z4, Z7, Z6
+	VFNMADD231PS Z4, Z6, Z7
+	VFNMADD231PS Z5, Z6, Z7
+	VFMADD213PS  Z6, Z7, Z6
+	VMULPS       Z6, Z0, Z0
+	VPMOVD2M     Z8, K1
+	VBLENDMPS    Z0, Z6, K1, Z0
 	VMOVUPS      Z0, (AX)
 	ADDQ         $0x00000040, AX
 	ADDQ         $0x00000040, CX
@@ -958,7 +983,8 @@ TEXT ·sigmoidF64AVX2(SB), NOSPLIT, $0-48
 
 loop8:
 	VMOVUPD      (CX), Y0
-	VXORPD       sign64<>+0(SB), Y0, Y0
+	VMOVUPD      Y0, Y8
+	VORPD        sign64<>+0(SB), Y0, Y0
 	VMINPD       Y0, Y14, Y0
 	VMAXPD       Y0, Y15, Y0
 	VMULPD       log2e64<>+0(SB), Y0, Y4
@@ -987,12 +1013,20 @@ loop8:
 	VPSLLQ       $0x34, Y6, Y6
 	VMULPD       Y4, Y5, Y5
 	VMULPD       Y6, Y5, Y0
-	VMOVUPD      one64<>+0(SB), Y4
-	VADDPD       Y4, Y0, Y0
-	VDIVPD       Y0, Y4, Y0
+	VADDPD       one64<>+0(SB), Y0, Y4
+	VSUBPD       one64<>+0(SB), Y4, Y5
+	VSUBPD       Y5, Y0, Y5
+	VMOVUPD      one64<>+0(SB), Y7
+	VDIVPD       Y4, Y7, Y6
+	VFNMADD231PD Y4, Y6, Y7
+	VFNMADD231PD Y5, Y6, Y7
+	VFMADD213PD  Y6, Y7, Y6
+	VMULPD       Y6, Y0, Y0
+	VBLENDVPD    Y8, Y0, Y6, Y0
 	VMOVUPD      Y0, (AX)
 	VMOVUPD      32(CX), Y1
-	VXORPD       sign64<>+0(SB), Y1, Y1
+	VMOVUPD      Y1, Y8
+	VORPD        sign64<>+0(SB), Y1, Y1
 	VMINPD       Y1, Y14, Y1
 	VMAXPD       Y1, Y15, Y1
 	VMULPD       log2e64<>+0(SB), Y1, Y4
@@ -1021,12 +1055,20 @@ loop8:
 	VPSLLQ       $0x34, Y6, Y6
 	VMULPD       Y4, Y5, Y5
 	VMULPD       Y6, Y5, Y1
-	VMOVUPD      one64<>+0(SB), Y4
-	VADDPD       Y4, Y1, Y1
-	VDIVPD       Y1, Y4, Y1
+	VADDPD       one64<>+0(SB), Y1, Y4
+	VSUBPD       one64<>+0(SB), Y4, Y5
+	VSUBPD       Y5, Y1, Y5
+	VMOVUPD      one64<>+0(SB), Y7
+	VDIVPD       Y4, Y7, Y6
+	VFNMADD231PD Y4, Y6, Y7
+	VFNMADD231PD Y5, Y6, Y7
+	VFMADD213PD  Y6, Y7, Y6
+	VMULPD       Y6, Y1, Y1
+	VBLENDVPD    Y8, Y1, Y6, Y1
 	VMOVUPD      Y1, 32(AX)
 	VMOVUPD      64(CX), Y2
-	VXORPD       sign64<>+0(SB), Y2, Y2
+	VMOVUPD      Y2, Y8
+	VORPD        sign64<>+0(SB), Y2, Y2
 	VMINPD       Y2, Y14, Y2
 	VMAXPD       Y2, Y15, Y2
 	VMULPD       log2e64<>+0(SB), Y2, Y4
@@ -1055,12 +1097,20 @@ loop8:
 	VPSLLQ       $0x34, Y6, Y6
 	VMULPD       Y4, Y5, Y5
 	VMULPD       Y6, Y5, Y2
-	VMOVUPD      one64<>+0(SB), Y4
-	VADDPD       Y4, Y2, Y2
-	VDIVPD       Y2, Y4, Y2
+	VADDPD       one64<>+0(SB), Y2, Y4
+	VSUBPD       one64<>+0(SB), Y4, Y5
+	VSUBPD       Y5, Y2, Y5
+	VMOVUPD      one64<>+0(SB), Y7
+	VDIVPD       Y4, Y7, Y6
+	VFNMADD231PD Y4, Y6, Y7
+	VFNMADD231PD Y5, Y6, Y7
+	VFMADD213PD  Y6, Y7, Y6
+	VMULPD       Y6, Y2, Y2
+	VBLENDVPD    Y8, Y2, Y6, Y2
 	VMOVUPD      Y2, 64(AX)
 	VMOVUPD      96(CX), Y3
-	VXORPD       sign64<>+0(SB), Y3, Y3
+	VMOVUPD      Y3, Y8
+	VORPD        sign64<>+0(SB), Y3, Y3
 	VMINPD       Y3, Y14, Y3
 	VMAXPD       Y3, Y15, Y3
 	VMULPD       log2e64<>+0(SB), Y3, Y4
@@ -1089,9 +1139,16 @@ loop8:
 	VPSLLQ       $0x34, Y6, Y6
 	VMULPD       Y4, Y5, Y5
 	VMULPD       Y6, Y5, Y3
-	VMOVUPD      one64<>+0(SB), Y4
-	VADDPD       Y4, Y3, Y3
-	VDIVPD       Y3, Y4, Y3
+	VADDPD       one64<>+0(SB), Y3, Y4
+	VSUBPD       one64<>+0(SB), Y4, Y5
+	VSUBPD       Y5, Y3, Y5
+	VMOVUPD      one64<>+0(SB), Y7
+	VDIVPD       Y4, Y7, Y6
+	VFNMADD231PD Y4, Y6, Y7
+	VFNMADD231PD Y5, Y6, Y7
+	VFMADD213PD  Y6, Y7, Y6
+	VMULPD       Y6, Y3, Y3
+	VBLENDVPD    Y8, Y3, Y6, Y3
 	VMOVUPD      Y3, 96(AX)
 	ADDQ         $0x00000080, AX
 	ADDQ         $0x00000080, CX
@@ -1340,7 +1397,8 @@ TEXT ·sigmoidF64AVX512(SB), NOSPLIT, $0-48
 
 loop11:
 	VMOVUPD      (CX), Z0
-	VXORPD       sign64<>+0(SB), Z0, Z0
+	VMOVUPD      Z0, Z8
+	VORPD        sign64<>+0(SB), Z0, Z0
 	VMINPD       Z0, Z14, Z0
 	VMAXPD       Z0, Z15, Z0
 	VMULPD       log2e64<>+0(SB), Z0, Z4
@@ -1361,12 +1419,21 @@ loop11:
 	VFMADD213PD  Z0, Z6, Z5
 	VADDPD       one64<>+0(SB), Z5, Z5
 	VSCALEFPD    Z4, Z5, Z0
-	VMOVUPD      one64<>+0(SB), Z4
-	VADDPD       Z4, Z0, Z0
-	VDIVPD       Z0, Z4, Z0
+	VADDPD       one64<>+0(SB), Z0, Z4
+	VSUBPD       one64<>+0(SB), Z4, Z5
+	VSUBPD       Z5, Z0, Z5
+	VMOVUPD      one64<>+0(SB), Z7
+	VDIVPD       Z4, Z7, Z6
+	VFNMADD231PD Z4, Z6, Z7
+	VFNMADD231PD Z5, Z6, Z7
+	VFMADD213PD  Z6, Z7, Z6
+	VMULPD       Z6, Z0, Z0
+	VPMOVQ2M     Z8, K1
+	VBLENDMPD    Z0, Z6, K1, Z0
 	VMOVUPD      Z0, (AX)
 	VMOVUPD      64(CX), Z1
-	VXORPD       sign64<>+0(SB), Z1, Z1
+	VMOVUPD      Z1, Z8
+	VORPD        sign64<>+0(SB), Z1, Z1
 	VMINPD       Z1, Z14, Z1
 	VMAXPD       Z1, Z15, Z1
 	VMULPD       log2e64<>+0(SB), Z1, Z4
@@ -1387,9 +1454,17 @@ loop11:
 	VFMADD213PD  Z1, Z6, Z5
 	VADDPD       one64<>+0(SB), Z5, Z5
 	VSCALEFPD    Z4, Z5, Z1
-	VMOVUPD      one64<>+0(SB), Z4
-	VADDPD       Z4, Z1, Z1
-	VDIVPD       Z1, Z4, Z1
+	VADDPD       one64<>+0(SB), Z1, Z4
+	VSUBPD       one64<>+0(SB), Z4, Z5
+	VSUBPD       Z5, Z1, Z5
+	VMOVUPD      one64<>+0(SB), Z7
+	VDIVPD       Z4, Z7, Z6
+	VFNMADD231PD Z4, Z6, Z7
+	VFNMADD231PD Z5, Z6, Z7
+	VFMADD213PD  Z6, Z7, Z6
+	VMULPD       Z6, Z1, Z1
+	VPMOVQ2M     Z8, K1
+	VBLENDMPD    Z1, Z6, K1, Z1
 	VMOVUPD      Z1, 64(AX)
 	ADDQ         $0x00000080, AX
 	ADDQ         $0x00000080, CX

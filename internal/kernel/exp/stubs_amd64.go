@@ -15,7 +15,7 @@ package exp
 //go:noescape
 func expF32AVX2(dst []float32, src []float32)
 
-// sigmoidF32AVX2 equals, within 3 units in the last place,
+// sigmoidF32AVX2 equals, within 2 units in the last place,
 //
 //	for i, x := range src {
 //		dst[i] = 1 / (1 + exp(-x))
@@ -48,7 +48,7 @@ func slopeF32AVX2(dst []float32, src []float32)
 //go:noescape
 func expF32AVX512(dst []float32, src []float32)
 
-// sigmoidF32AVX512 equals, within 3 units in the last place,
+// sigmoidF32AVX512 equals, within 2 units in the last place,
 //
 //	for i, x := range src {
 //		dst[i] = 1 / (1 + exp(-x))
@@ -81,7 +81,7 @@ func slopeF32AVX512(dst []float32, src []float32)
 //go:noescape
 func expF64AVX2(dst []float64, src []float64)
 
-// sigmoidF64AVX2 equals, within 3 units in the last place,
+// sigmoidF64AVX2 equals, within 2 units in the last place,
 //
 //	for i, x := range src {
 //		dst[i] = 1 / (1 + exp(-x))
@@ -114,7 +114,7 @@ func slopeF64AVX2(dst []float64, src []float64)
 //go:noescape
 func expF64AVX512(dst []float64, src []float64)
 
-// sigmoidF64AVX512 equals, within 3 units in the last place,
+// sigmoidF64AVX512 equals, within 2 units in the last place,
 //
 //	for i, x := range src {
 //		dst[i] = 1 / (1 + exp(-x))
