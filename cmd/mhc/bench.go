@@ -20,20 +20,22 @@ import (
 )
 
 type benchCommand struct {
-	Operators []string      `arg:"" optional:"" enum:"${operators}" name:"operator" help:"What to measure, all by default: ${operators}."`
-	Streams   []int         `short:"n" default:"4" help:"Residual streams n, or several as in 2,4,8."`
-	Channels  []int         `short:"C" default:"256" help:"Channels C of a stream."`
-	Tokens    []int         `short:"N" default:"512" help:"Tokens N."`
-	Dtype     []string      `enum:"float32,float64,bfloat16,float16" default:"float32" help:"Of the streams: float32, float64, bfloat16 or float16."`
-	WidePhi   bool          `help:"Keep phi in float32 beside 16-bit streams, as DeepSeek V4 does."`
-	T         int           `short:"T" name:"tmax" default:"20" help:"Sinkhorn iterations T."`
-	Preset    mhc.Preset    `default:"liger" help:"Convention: liger, deepseek-v4 or paper."`
-	Peer      string        `enum:"none,gorgonia" default:"none" help:"Also measure the same computation composed of Gorgonia's own operators, in turn, and compare the results: none or gorgonia."`
-	Device    string        `default:"cpu" help:"Where the operators run: ${devices}."`
-	Rounds    int           `default:"7" help:"Rounds that the quantiles are taken over."`
-	RoundTime time.Duration `default:"50ms" help:"Least time of a measurement in a round, on the CPU."`
-	Seed      uint64        `default:"1" help:"Seed of the inputs."`
-	Output    string        `short:"o" placeholder:"FILE" help:"Also write JSON lines to a file, the first of them on the build and the machine; - is the standard output."`
+	Operators  []string      `arg:"" optional:"" enum:"${operators}" name:"operator" help:"What to measure, all by default: ${operators}."`
+	Streams    []int         `short:"n" default:"4" help:"Residual streams n, or several as in 2,4,8."`
+	Channels   []int         `short:"C" default:"256" help:"Channels C of a stream."`
+	Tokens     []int         `short:"N" default:"512" help:"Tokens N."`
+	Dtype      []string      `enum:"float32,float64,bfloat16,float16" default:"float32" help:"Of the streams: float32, float64, bfloat16 or float16."`
+	WidePhi    bool          `help:"Keep phi in float32 beside 16-bit streams, as DeepSeek V4 does."`
+	T          int           `short:"T" name:"tmax" default:"20" help:"Sinkhorn iterations T."`
+	Preset     mhc.Preset    `default:"liger" help:"Convention: liger, deepseek-v4 or paper."`
+	Peer       string        `enum:"none,gorgonia" default:"none" help:"Also measure the same computation composed of Gorgonia's own operators, in turn, and compare the results: none or gorgonia."`
+	Device     string        `default:"cpu" help:"Where the operators run: ${devices}."`
+	Rounds     int           `default:"7" help:"Rounds that the quantiles are taken over."`
+	RoundTime  time.Duration `default:"50ms" help:"Least time of a measurement in a round, on the CPU."`
+	Seed       uint64        `default:"1" help:"Seed of the inputs."`
+	Yardsticks bool          `help:"Measure the coefficients, PostRes and Sinkhorn in float32 on the CPU against what bounds them, instead of operators: of -n, -C, -N, -tmax, the first of each."`
+
+	Output string `short:"o" placeholder:"FILE" help:"Also write JSON lines to a file, the first of them on the build and the machine; - is the standard output."`
 }
 
 // Help is the text after the summary of -h.
@@ -52,7 +54,12 @@ from the records of CUPTI, of runs that are traced after the others; libcupti is
 for by the loader, and under CUDA_HOME, CUDA_PATH and /usr/local/cuda. Without it the sum
 is taken between events around each kernel, which add 2 to 3 us to each.
 
-With -peer gorgonia the exit status is 1 if the two sides' results differ.`
+With -peer gorgonia the exit status is 1 if the two sides' results differ.
+
+With -yardsticks the rows are ratios to reading x, copying it, the multiplications
+alone, Gorgonia's own operators, portable code, one worker, and the best number of
+tokens from 64 to 65536: both sides run in turn in every round, by packages on slices
+and in a graph on an op.Arena. Cold rows come after a write of more than the caches.`
 }
 
 // Run measures every operator at every size.
@@ -73,6 +80,9 @@ func (c *benchCommand) Run(std streams) (err error) {
 	lines := json.NewEncoder(out)
 	if err := lines.Encode(bench.NewEnvironment(dev, c.Preset.String(), c.Seed)); err != nil {
 		return err
+	}
+	if c.Yardsticks {
+		return c.yardsticks(lines, std.err)
 	}
 	names := c.Operators
 	if len(names) == 0 {
@@ -106,6 +116,24 @@ func (c *benchCommand) Run(std streams) (err error) {
 		return errFailed
 	}
 	return nil
+}
+
+// yardstickTokens are the numbers of tokens whose times are compared.
+var yardstickTokens = []int{64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536}
+
+func (c *benchCommand) yardsticks(lines *json.Encoder, w io.Writer) error {
+	if c.Device != "cpu" || len(c.Operators) > 0 || c.Peer != "none" {
+		return errors.New("-yardsticks measures what it measures on the CPU, and takes no operators, -device or -peer")
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "what\tby\tagainst\tcaches\tn\tC\tN\ttime\tyardstick\tratio\tp20\tp80\t")
+	caches := map[bool]string{true: "cold", false: "warm"}
+	err := bench.Yardsticks(c.problems()[0], yardstickTokens, bench.Options{Rounds: c.Rounds, RoundTime: c.RoundTime}, func(r bench.Comparison) error {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\t%.2f\t%.2f\t%.2f\t\n",
+			r.What, r.By, r.Against, caches[r.Cold], r.Streams, r.Channels, r.N, duration(r.Time), duration(r.Yardstick), r.P50, r.P20, r.P80)
+		return lines.Encode(r)
+	})
+	return errors.Join(err, table.Flush())
 }
 
 var dtypes = map[string]tensor.Dtype{

@@ -77,6 +77,7 @@ func TestBenchArgumentsThatCannotBeUsed(t *testing.T) {
 		"Streams is 0, want 1 or more": {"bench", "pre", "-n", "0"},
 		"not in Float16":               {"bench", "pre", "-dtype", "float16", "-peer", "gorgonia"},
 		"nowhere/b.jsonl":              {"bench", "pre", "-o", "nowhere/b.jsonl"},
+		"takes no operators":           {"bench", "pre", "-yardsticks"},
 	} {
 		status, _, stderr := execute(args...)
 		assert.Equal(t, 2, status, args)
@@ -90,4 +91,22 @@ func TestBenchRefusesAnotherTier(t *testing.T) {
 	status, _, stderr := execute(append([]string{"bench", "pre"}, short...)...)
 	assert.Equal(t, 2, status)
 	assert.Contains(t, stderr, `MHC_CPU is "avx1024", want go, avx2 or avx512`)
+}
+
+func TestBenchYardsticks(t *testing.T) {
+	status, out, stderr := execute(append([]string{"bench", "-yardsticks", "-o", "-"}, short...)...)
+	assert.Equal(t, 0, status, stderr)
+	const rows = 8*2 + 4 + 11
+	assert.Len(t, strings.Split(strings.TrimSpace(stderr), "\n"), 1+rows)
+	assert.Regexp(t, `coefficients backward +graph +copying x to dx +cold +2 +4 +3 `, stderr)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	require.Len(t, lines, 1+rows)
+	for _, line := range lines[1:] {
+		decoder := json.NewDecoder(strings.NewReader(line))
+		decoder.DisallowUnknownFields()
+		var r bench.Comparison
+		require.NoError(t, decoder.Decode(&r))
+		assert.Positive(t, r.P50)
+		assert.Equal(t, []int{2, 2}, []int{r.Streams, r.T})
+	}
 }

@@ -223,24 +223,15 @@ type side struct {
 func newSide(build func(*builder) error, linear bool, p Problem, opts Options) (*side, error) {
 	s := &side{device: opts.Device}
 	for pass := range passes {
-		b, loss, err := newGraph(build, p)
+		b, m, err := newMachine(build, p, pass, opts.Device.Options()...)
 		if err != nil {
 			return nil, err
 		}
+		s.machines[pass] = m
 		in, out := bytes(b.inputs), bytes(b.outputs)
 		s.bytes[pass], s.given[pass] = in+out, in
 		if pass == full {
 			s.bytes[pass], s.given[pass] = in+out+backwardBytes(b, linear), in+out
-		}
-		program := machine.Program{Graph: b.graph, Discard: true}
-		if pass == full {
-			if program.Loss, err = loss(); err != nil {
-				return nil, err
-			}
-			program.Inputs = b.inputs
-		}
-		if s.machines[pass], err = machine.New(machine.Tape, program, opts.Device.Options()...); err != nil {
-			return nil, err
 		}
 		if err := s.prepare(pass, opts.RoundTime); err != nil {
 			return nil, err
@@ -256,6 +247,23 @@ func backwardBytes(b *builder, linear bool) int64 {
 		all += bytes(b.inputs)
 	}
 	return all
+}
+
+// newMachine makes one side's machine for a pass, which discards its results.
+func newMachine(build func(*builder) error, p Problem, pass int, opts ...gorgonia.VMOpt) (*builder, *machine.Machine, error) {
+	b, loss, err := newGraph(build, p)
+	if err != nil {
+		return nil, nil, err
+	}
+	program := machine.Program{Graph: b.graph, Discard: true}
+	if pass == full {
+		if program.Loss, err = loss(); err != nil {
+			return nil, nil, err
+		}
+		program.Inputs = b.inputs
+	}
+	m, err := machine.New(machine.Tape, program, opts...)
+	return b, m, err
 }
 
 // newGraph builds one side's graph; loss completes it for the backward pass.
@@ -408,14 +416,21 @@ func allocated(f func() error) (int64, error) {
 // together, on all processors.
 func copyTime(size int64, roundTime time.Duration) float64 {
 	src, dst := make([]byte, size/2+1), make([]byte, size/2+1)
-	run := func() { parallel.Blocks(len(src), 256<<10, func(_, lo, hi int) { copy(dst[lo:hi], src[lo:hi]) }) }
-	run()
+	copyAll(dst, src)
 	start, runs := time.Now(), 0
 	for runs < 3 || time.Since(start) < roundTime/4 {
-		run()
+		copyAll(dst, src)
 		runs++
 	}
 	return microseconds(time.Since(start)) / float64(runs)
+}
+
+// pieceBytes is what a goroutine reads, or copies, at a time.
+const pieceBytes = 256 << 10
+
+// copyAll copies on all processors.
+func copyAll(dst, src []byte) {
+	parallel.Blocks(len(src), pieceBytes, func(_, lo, hi int) { copy(dst[lo:hi], src[lo:hi]) })
 }
 
 func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

@@ -1,0 +1,4 @@
+package bench
+
+// Sum is sum.
+var Sum = sum
