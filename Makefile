@@ -2,6 +2,8 @@
 
 GO ?= go
 OUT ?= out/charlm
+FUZZTIME ?= 2000x
+CPU = ./internal/kernel/... ./internal/tier/... ./internal/parallel ./internal/scratch/... ./dtype ./rmsnorm ./sinkhorn ./streams ./coeffs ./op
 STATICCHECK = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
 .PHONY: help
@@ -20,6 +22,20 @@ test: ## run every test, and a program that imports the module from outside
 race: ## run every test under the race detector
 	$(GO) test -race -short -timeout 30m ./...
 
+.PHONY: tiers
+tiers: ## run the tests of the CPU path with each tier forced, and those of a build without assembly
+	@for tier in go avx2 avx512; do echo "MHC_CPU=$$tier"; MHC_CPU=$$tier $(GO) test -timeout 9m $(CPU) || exit 1; done
+	$(GO) test -tags purego -timeout 9m $(CPU)
+
+.PHONY: fuzz
+fuzz: ## fuzz the operators on slices under the address sanitizer, FUZZTIME a target; needs a C compiler
+	@for tier in go avx512; do \
+		for target in rmsnorm/FuzzSizes sinkhorn/FuzzSinkhorn coeffs/FuzzCoeffs streams/FuzzArguments; do \
+			echo "MHC_CPU=$$tier $$target"; \
+			MHC_CPU=$$tier CGO_ENABLED=1 $(GO) test -asan -run '^$$' -fuzz "^$${target#*/}\$$" -fuzztime $(FUZZTIME) "./$${target%/*}" || exit 1; \
+		done; \
+	done
+
 .PHONY: lint
 lint: asm-check ## gofmt, go vet, staticcheck, stale assembly
 	@files=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$files" ]; then echo "gofmt would change:"; echo "$$files"; exit 1; fi
@@ -33,6 +49,10 @@ cover: ## statement coverage by package, of the tests of all packages
 .PHONY: bench
 bench: ## time the operators beside the same built from Gorgonia's own
 	$(GO) run ./cmd/mhc bench -peer gorgonia
+
+.PHONY: yardsticks
+yardsticks: ## time the CPU path beside what bounds it
+	$(GO) run ./cmd/mhc bench -yardsticks -N 2048 -C 1024
 
 .PHONY: asm
 asm: ## write the assembly again from its generators in _asm
