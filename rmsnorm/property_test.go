@@ -75,7 +75,7 @@ func TestTokensAreIndependent(t *testing.T) {
 // which are not; rows that are not aligned for it are written as usual.
 func TestLargeDx(t *testing.T) {
 	for _, k := range []int{4096, 4088} {
-		d := Dims{Tokens: 2100, K: k, M: 3}
+		d := Dims{Tokens: 1050, K: k, M: 3}
 		half := d
 		half.Tokens /= 2
 		x, phi := make([]float32, d.Tokens*d.K), make([]float32, d.K*d.M)

@@ -311,7 +311,7 @@ func TestSteadyState(t *testing.T) {
 // A result that is large enough to be written past the caches is that of its
 // halves, which are not.
 func TestLargeResults(t *testing.T) {
-	d := Dims{2050, 4, 1024}
+	d := Dims{1050, 4, 1024}
 	require.True(t, around.Worth(make([]float32, d.length(shapeNnC))))
 	tiertest.Each(t, func(t *testing.T) {
 		x, f := make([]float32, d.length(shapeNnC)), make([]float32, d.length(shapeNC))

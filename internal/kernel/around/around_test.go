@@ -10,9 +10,9 @@ import (
 )
 
 func TestWorth(t *testing.T) {
-	assert.False(t, Worth(make([]float32, 8<<20-1)))
-	assert.True(t, Worth(make([]float32, 8<<20)))
-	assert.False(t, Worth(make([]dtype.BFloat16, 8<<20)))
+	assert.False(t, Worth(make([]float32, 4<<20-1)))
+	assert.True(t, Worth(make([]float32, 4<<20)))
+	assert.False(t, Worth(make([]dtype.BFloat16, 4<<20)))
 	assert.False(t, Worth[float32](nil))
 }
 
