@@ -45,16 +45,15 @@ func backward[S, P dtype.Storage, A dtype.Float](dx []S, dphi []P, x []S, phi []
 	past := around.Worth(dx) && around.Aligned(dx, d.K)
 	parallel.Blocks(l.blocks()*chunks, 1, func(piece, _, _ int) {
 		c, b := piece/l.blocks(), l.block(piece%l.blocks())
-		buffer := scratch.Borrow[A](&tiles, backwardRows*(1+matmul.Strip+l.stride))
+		buffer := scratch.Borrow[A](&tiles, backwardRows*(matmul.Strip+l.stride))
 		defer scratch.GiveBack(&tiles, buffer)
-		squares, tile := (*buffer)[:backwardRows], (*buffer)[backwardRows:]
-		y, out := tile[:backwardRows*matmul.Strip], tile[backwardRows*matmul.Strip:]
+		y, out := (*buffer)[:backwardRows*matmul.Strip], (*buffer)[backwardRows*matmul.Strip:]
 		hi := min(d.Tokens, (c+1)*rows)
 		for t := c * rows; t < hi; t += backwardRows {
 			rows := min(backwardRows, hi-t)
 			for s := 0; s < b.width; s += matmul.Strip {
 				strip := b.strip(s)
-				load(&l, y, matmul.Strip, x, t, rows, strip, r[t:], squares)
+				load(&l, y, matmul.Strip, x, t, rows, strip, r[t:], nil)
 				if dphi != nil {
 					next, step := coming(&l, x, t+backwardRows, strip.lo)
 					l.Outer(partial[c*l.packed()+strip.at:], l.stride, y, up.dmix[t*l.columns:], l.columns, rows, next, step)

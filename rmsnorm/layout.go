@@ -115,8 +115,8 @@ func unpack[A dtype.Float, P dtype.Storage](l *layout[A], dst []P, src []A, b bl
 }
 
 // load fills a tile, whose rows lie ld numbers apart, with one block of the tokens
-// [t, t+rows), each multiplied by a factor and padded with zeros, and sums the
-// squares of the channels.
+// [t, t+rows), each multiplied by a factor and padded with zeros, and, unless
+// squares is nil, sums the squares of the channels.
 func load[A dtype.Float, S dtype.Storage](l *layout[A], tile []A, ld int, x []S, t, rows int, b block, factor, squares []A) {
 	n := b.hi - b.lo
 	matmul.Load(l.Kernels, tile, ld, x[t*l.K+b.lo:], l.K, factor, squares, rows, n)

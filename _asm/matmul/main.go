@@ -565,11 +565,14 @@ func (t target) load(s source) {
 			loop("step", few, func() { some(from, to, step) })
 			Label("sum")
 		}
+		TESTQ(squares, squares)
+		JZ(LabelRef("unwanted"))
 		t.total(acc, Mem{Base: squares})
+		ADDQ(U32(t.size), squares)
+		Label("unwanted")
 		ADDQ(lds, src)
 		ADDQ(ldd, dst)
 		ADDQ(U32(t.size), factor)
-		ADDQ(U32(t.size), squares)
 	})
 	t.end()
 }

@@ -119,7 +119,9 @@ func loadGo[A dtype.Float, S dtype.Storage](dst []A, ldd int, src []S, lds int, 
 			sum += v * v
 			row[k] = f * v
 		}
-		squares[t] = sum
+		if squares != nil {
+			squares[t] = sum
+		}
 	}
 }
 

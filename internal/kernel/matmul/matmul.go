@@ -110,8 +110,8 @@ func (f *Kernels[A]) Add(dst, src []A) {
 	addGo(dst[body:], src[body:])
 }
 
-// Load fills a tile with tokens, each multiplied by a factor, and sums the squares of
-// what it reads:
+// Load fills a tile with tokens, each multiplied by a factor, and, unless squares is
+// nil, sums the squares of what it reads:
 //
 //	for t := range rows {
 //		squares[t] = 0
@@ -135,12 +135,14 @@ func Load[A dtype.Float, S dtype.Storage](f *Kernels[A], dst []A, ldd int, src [
 	}
 	var wide [step]A
 	for t := range rows {
-		s := squares[t]
+		var s A
 		for k, v := range wide[:dtype.Widen(wide[:n-body], src[t*lds+body:])] {
 			s += v * v
 			dst[t*ldd+body+k] = factor[t] * v
 		}
-		squares[t] = s
+		if squares != nil {
+			squares[t] += s
+		}
 	}
 }
 

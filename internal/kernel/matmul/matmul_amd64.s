@@ -620,6 +620,8 @@ step:
 	JNZ         step
 
 sum:
+	TESTQ        DI, DI
+	JZ           unwanted
 	VADDPS       Y1, Y0, Y0
 	VADDPS       Y3, Y2, Y2
 	VADDPS       Y2, Y0, Y0
@@ -630,12 +632,14 @@ sum:
 	VMOVSHDUP    X0, X1
 	VADDPS       X1, X0, X0
 	VMOVSS       X0, (DI)
-	ADDQ         BX, DX
-	ADDQ         CX, AX
-	ADDQ         $0x00000004, SI
 	ADDQ         $0x00000004, DI
-	DECQ         R8
-	JNZ          token
+
+unwanted:
+	ADDQ BX, DX
+	ADDQ CX, AX
+	ADDQ $0x00000004, SI
+	DECQ R8
+	JNZ  token
 	VZEROUPPER
 	RET
 
@@ -714,6 +718,8 @@ step:
 	JNZ         step
 
 sum:
+	TESTQ        DI, DI
+	JZ           unwanted
 	VADDPS       Y1, Y0, Y0
 	VADDPS       Y3, Y2, Y2
 	VADDPS       Y2, Y0, Y0
@@ -724,12 +730,14 @@ sum:
 	VMOVSHDUP    X0, X1
 	VADDPS       X1, X0, X0
 	VMOVSS       X0, (DI)
-	ADDQ         BX, DX
-	ADDQ         CX, AX
-	ADDQ         $0x00000004, SI
 	ADDQ         $0x00000004, DI
-	DECQ         R8
-	JNZ          token
+
+unwanted:
+	ADDQ BX, DX
+	ADDQ CX, AX
+	ADDQ $0x00000004, SI
+	DECQ R8
+	JNZ  token
 	VZEROUPPER
 	RET
 
@@ -802,6 +810,8 @@ step:
 	JNZ         step
 
 sum:
+	TESTQ        DI, DI
+	JZ           unwanted
 	VADDPS       Y1, Y0, Y0
 	VADDPS       Y3, Y2, Y2
 	VADDPS       Y2, Y0, Y0
@@ -812,12 +822,14 @@ sum:
 	VMOVSHDUP    X0, X1
 	VADDPS       X1, X0, X0
 	VMOVSS       X0, (DI)
-	ADDQ         BX, DX
-	ADDQ         CX, AX
-	ADDQ         $0x00000004, SI
 	ADDQ         $0x00000004, DI
-	DECQ         R8
-	JNZ          token
+
+unwanted:
+	ADDQ BX, DX
+	ADDQ CX, AX
+	ADDQ $0x00000004, SI
+	DECQ R8
+	JNZ  token
 	VZEROUPPER
 	RET
 
@@ -1496,6 +1508,8 @@ step:
 	JNZ         step
 
 sum:
+	TESTQ         DI, DI
+	JZ            unwanted
 	VADDPS        Z1, Z0, Z0
 	VADDPS        Z3, Z2, Z2
 	VADDPS        Z2, Z0, Z0
@@ -1508,12 +1522,14 @@ sum:
 	VMOVSHDUP     X0, X1
 	VADDPS        X1, X0, X0
 	VMOVSS        X0, (DI)
-	ADDQ          BX, DX
-	ADDQ          CX, AX
-	ADDQ          $0x00000004, SI
 	ADDQ          $0x00000004, DI
-	DECQ          R8
-	JNZ           token
+
+unwanted:
+	ADDQ BX, DX
+	ADDQ CX, AX
+	ADDQ $0x00000004, SI
+	DECQ R8
+	JNZ  token
 	VZEROUPPER
 	RET
 
@@ -1587,6 +1603,8 @@ step:
 	JNZ         step
 
 sum:
+	TESTQ         DI, DI
+	JZ            unwanted
 	VADDPS        Z1, Z0, Z0
 	VADDPS        Z3, Z2, Z2
 	VADDPS        Z2, Z0, Z0
@@ -1599,12 +1617,14 @@ sum:
 	VMOVSHDUP     X0, X1
 	VADDPS        X1, X0, X0
 	VMOVSS        X0, (DI)
-	ADDQ          BX, DX
-	ADDQ          CX, AX
-	ADDQ          $0x00000004, SI
 	ADDQ          $0x00000004, DI
-	DECQ          R8
-	JNZ           token
+
+unwanted:
+	ADDQ BX, DX
+	ADDQ CX, AX
+	ADDQ $0x00000004, SI
+	DECQ R8
+	JNZ  token
 	VZEROUPPER
 	RET
 
@@ -1673,6 +1693,8 @@ step:
 	JNZ         step
 
 sum:
+	TESTQ         DI, DI
+	JZ            unwanted
 	VADDPS        Z1, Z0, Z0
 	VADDPS        Z3, Z2, Z2
 	VADDPS        Z2, Z0, Z0
@@ -1685,12 +1707,14 @@ sum:
 	VMOVSHDUP     X0, X1
 	VADDPS        X1, X0, X0
 	VMOVSS        X0, (DI)
-	ADDQ          BX, DX
-	ADDQ          CX, AX
-	ADDQ          $0x00000004, SI
 	ADDQ          $0x00000004, DI
-	DECQ          R8
-	JNZ           token
+
+unwanted:
+	ADDQ BX, DX
+	ADDQ CX, AX
+	ADDQ $0x00000004, SI
+	DECQ R8
+	JNZ  token
 	VZEROUPPER
 	RET
 
@@ -2372,6 +2396,8 @@ block:
 	JNZ         block
 
 rest:
+	TESTQ        DI, DI
+	JZ           unwanted
 	VADDPD       Y1, Y0, Y0
 	VADDPD       Y3, Y2, Y2
 	VADDPD       Y2, Y0, Y0
@@ -2380,12 +2406,14 @@ rest:
 	VPERMILPD    $0x01, X0, X1
 	VADDPD       X1, X0, X0
 	VMOVSD       X0, (DI)
-	ADDQ         BX, DX
-	ADDQ         CX, AX
-	ADDQ         $0x00000008, SI
 	ADDQ         $0x00000008, DI
-	DECQ         R8
-	JNZ          token
+
+unwanted:
+	ADDQ BX, DX
+	ADDQ CX, AX
+	ADDQ $0x00000008, SI
+	DECQ R8
+	JNZ  token
 	VZEROUPPER
 	RET
 
@@ -3069,6 +3097,8 @@ step:
 	JNZ         step
 
 sum:
+	TESTQ         DI, DI
+	JZ            unwanted
 	VADDPD        Z1, Z0, Z0
 	VADDPD        Z3, Z2, Z2
 	VADDPD        Z2, Z0, Z0
@@ -3079,12 +3109,14 @@ sum:
 	VPERMILPD     $0x01, X0, X1
 	VADDPD        X1, X0, X0
 	VMOVSD        X0, (DI)
-	ADDQ          BX, DX
-	ADDQ          CX, AX
-	ADDQ          $0x00000008, SI
 	ADDQ          $0x00000008, DI
-	DECQ          R8
-	JNZ           token
+
+unwanted:
+	ADDQ BX, DX
+	ADDQ CX, AX
+	ADDQ $0x00000008, SI
+	DECQ R8
+	JNZ  token
 	VZEROUPPER
 	RET
 

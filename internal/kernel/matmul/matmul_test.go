@@ -250,6 +250,11 @@ func testLoad[A dtype.Float, S dtype.Storage](t *testing.T) {
 			Load(Of[A](), dst, ldd, src, lds, factor, squares, rows, n)
 			assert.Equal(t, want, slices.Clone(dst), n)
 			near(t, sums, squares)
+			for t := range rows {
+				clear(dst[t*ldd:][:n])
+			}
+			Load(Of[A](), dst, ldd, src, lds, factor, nil, rows, n)
+			assert.Equal(t, want, slices.Clone(dst), n)
 		})
 	}
 }
