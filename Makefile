@@ -23,8 +23,12 @@ race: ## run every test under the race detector
 	$(GO) test -race -short -timeout 30m ./...
 
 .PHONY: tiers
-tiers: ## run the tests of the CPU path with each tier forced, and those of a build without assembly
+tiers: ## run the tests of the CPU path with each tier of vector kernels demanded
 	@for tier in go avx2 avx512; do echo "MHC_CPU=$$tier"; MHC_CPU=$$tier $(GO) test -timeout 9m $(CPU) || exit 1; done
+
+.PHONY: purego
+purego: ## vet a build without assembly, and run the tests of its CPU path
+	$(GO) vet -tags purego ./...
 	$(GO) test -tags purego -timeout 9m $(CPU)
 
 .PHONY: fuzz
