@@ -73,8 +73,7 @@ func backward[S, P dtype.Storage, A dtype.Float](dx []S, dphi []P, x []S, phi []
 	if dphi == nil {
 		return
 	}
-	parallel.Blocks(l.blocks(), 1, func(i, _, _ int) {
-		b := l.block(i)
+	l.each(chunks, func(b block) {
 		sum := partial[b.at:][:l.columns*l.stride]
 		for c := 1; c < chunks; c++ {
 			l.Add(sum, partial[c*l.packed()+b.at:][:len(sum)])

@@ -16,6 +16,9 @@ const (
 	// lineBytes is a cache line. Rows of a tile lie one more than a block apart, lest
 	// they compete for the same few places of a cache.
 	lineBytes = 64
+	// grain is how many numbers of phi make a piece of work that is worth a goroutine,
+	// where each is gone through once: some 20 microseconds.
+	grain = 200_000
 )
 
 // layout says how K is cut into blocks and phi packed (package matmul).
@@ -54,14 +57,23 @@ func (b block) strip(s int) block {
 	return block{b.at + s, b.lo + s, min(b.lo+s+matmul.Strip, b.hi), matmul.Strip}
 }
 
+// each calls f with every block, concurrently where there are many: times is how
+// often f goes through a block's part of phi.
+func (l *layout[A]) each(times int, f func(b block)) {
+	parallel.Blocks(l.blocks(), max(1, grain/(l.columns*l.span*times)), func(_, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			f(l.block(i))
+		}
+	})
+}
+
 // packed is the length of a packed phi.
 func (l *layout[A]) packed() int { return l.blocks() * l.columns * l.stride }
 
 // pack returns phi packed, in a buffer to give back.
 func pack[A dtype.Float, P dtype.Storage](l *layout[A], phi []P) *[]A {
 	buffer := scratch.Borrow[A](&packed, l.packed())
-	parallel.Blocks(l.blocks(), 1, func(i, _, _ int) {
-		b := l.block(i)
+	l.each(1, func(b block) {
 		dst := (*buffer)[b.at:]
 		for j := range l.columns {
 			first := 0

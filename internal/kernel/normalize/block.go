@@ -47,9 +47,9 @@ type Projection struct {
 }
 
 // Chunk is the number of tokens, in whole blocks, that make a piece of work of
-// some 10 us forward and 20 backward, which is worth a goroutine.
+// some 15 us forward and 30 backward, which is worth a goroutine.
 func (p Projection) Chunk() int {
-	const work = 8000 // entries of a block times steps
+	const work = 16000 // entries of a block times steps
 	return width * max(1, work/(p.N*p.N*(p.Steps+8)))
 }
 
