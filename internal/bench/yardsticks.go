@@ -22,10 +22,11 @@ import (
 )
 
 // Comparison is one part of the CPU path beside a yardstick, float32. Times are in
-// microseconds of one run, the medians of the rounds' medians.
+// microseconds of one run, or of a token where What says so: the medians of the
+// rounds' medians.
 type Comparison struct {
 	What    string `json:"what"`    // what is measured
-	By      string `json:"by"`      // slices (packages coeffs, streams, sinkhorn) or graph (package op on a TapeMachine, on an Arena)
+	By      string `json:"by"`      // slices (packages coeffs, streams, sinkhorn) or graph (package op on a TapeMachine with an Arena, or without)
 	Against string `json:"against"` // the yardstick
 	// Cold says that before every run a buffer larger than the caches was written, so
 	// that operands come from memory; else they are where the run before left them.
@@ -55,8 +56,10 @@ type contender func(before func()) (time.Duration, error)
 // match is a comparison to be made.
 type match struct {
 	Comparison
+	// against is nil where the yardstick is the fastest of the matches without one.
 	of, against contender
-	tokens      int // of, and against if it is the same of another size, are divided by them
+	// tokens divides the time of a run, where that of a token is compared.
+	tokens int
 }
 
 // sinkhornTokens is the number of matrices of the comparison of projections.
@@ -148,7 +151,7 @@ func tokenMatches(p Problem, tokens []int) []match {
 	var all []match
 	for _, n := range tokens {
 		m := match{
-			Comparison: Comparison{What: "coefficients forward and backward, a token", By: "slices", Against: "the best number of tokens", N: n},
+			Comparison: Comparison{What: "coefficients forward and backward, a token", By: "slices", Against: "the best number of tokens", N: n, Channels: p.Channels},
 			of:         timed(most.first(n).both), tokens: n,
 		}
 		describeMatch(&m, p)
@@ -157,13 +160,11 @@ func tokenMatches(p Problem, tokens []int) []match {
 	return all
 }
 
+// describeMatch says what the problem is, if not of a size of its own.
 func describeMatch(m *match, p Problem) {
-	if m.N == 0 {
-		m.N = p.Tokens
-	}
 	m.Streams, m.T, m.Workers = p.Config.Streams, p.Config.Sinkhorn.Iterations, runtime.GOMAXPROCS(0)
-	if m.N != sinkhornTokens || m.What != "Sinkhorn forward and backward" {
-		m.Channels = p.Channels
+	if m.N == 0 {
+		m.N, m.Channels = p.Tokens, p.Channels
 	}
 }
 
@@ -231,16 +232,12 @@ func typical(c contender, cold bool, roundTime time.Duration) (float64, error) {
 		return 0, err
 	}
 	var times []float64
-	for total := time.Duration(0); len(times) < 3 || total < roundTime; {
+	for start := time.Now(); len(times) < 3 || time.Since(start) < roundTime; {
 		t, err := c(before)
 		if err != nil {
 			return 0, err
 		}
 		times = append(times, microseconds(t))
-		total += t
-		if cold && len(times) == 9 { // what comes before takes longer
-			break
-		}
 	}
 	return median(times), nil
 }
