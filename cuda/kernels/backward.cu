@@ -13,15 +13,155 @@
 //   block to finish a group of columns: an integer counter decides who that is, never what is added to what.
 #include "common.cuh"
 
+// WARPS is the number of warps of a block, at most.
+#define WARPS 12
+
 // Column of an n block j: pair tt of 4, element e of 2 (see load_row: a lane has VEC neighbours in each of two loads).
 template <class T>
 __device__ __forceinline__ int block_column(int j, int tt, int e) {
     return j / (T::VEC / 2) * 4 * T::VEC + tt * T::VEC + 2 * (j % (T::VEC / 2)) + e;
 }
 
+// Rows of z of W = 8 NB columns in shared memory: W high bfloat16 parts, W low ones, c, padding.
+template <int NB>
+struct ZRow {
+    static const int W = NB * 8, BYTES = 4 * W + 16;
+};
+
+// dphi_products adds X^T z over a tile of 16 tokens to acc: 16 columns of X (n blocks 2q, 2q+1) by 8 columns of z each. cur is the
+// lane's words of the tile, [half of the columns][row g, g + 8]; z the address of the tile's first row of z.
+template <class T, int NB>
+__device__ __forceinline__ void dphi_products(float (&acc)[T::VEC / 2][NB][4], const uint4 (&cur)[2][2], u32 z) {
+    const int HV = T::VEC / 2, XP = T::PARTS > 1 ? 2 : 1, W = ZRow<NB>::W, ZR = ZRow<NB>::BYTES, lane = threadIdx.x & 31;
+    const u32 at = z + (lane & 15) * ZR + (lane >> 4) * 16, last = z + (lane & 15) * ZR + (NB - 1) * 16;
+    u32 xw[2][2][HV][XP]; // [row half][load][word][part]
+#pragma unroll
+    for (int l = 0; l < 2; l++) parts<T, XP>(cur[l][0], xw[0][l]), parts<T, XP>(cur[l][1], xw[1][l]);
+    u32 bh[NB][2], bl[NB][2];
+#pragma unroll
+    for (int j = 0; j + 1 < NB; j += 2) {
+        u32 r[4];
+        ldmatrix4<true>(r, at + j * 16);
+        bh[j][0] = r[0], bh[j][1] = r[1], bh[j + 1][0] = r[2], bh[j + 1][1] = r[3];
+        ldmatrix4<true>(r, at + 2 * W + j * 16);
+        bl[j][0] = r[0], bl[j][1] = r[1], bl[j + 1][0] = r[2], bl[j + 1][1] = r[3];
+    }
+    if (NB & 1) {
+        ldmatrix2<true>(bh[NB - 1], last);
+        ldmatrix2<true>(bl[NB - 1], last + 2 * W);
+    }
+#pragma unroll
+    for (int q = 0; q < HV; q++) {
+        const int l0 = (2 * q) / HV, w0 = (2 * q) % HV, l1 = (2 * q + 1) / HV, w1 = (2 * q + 1) % HV;
+#pragma unroll
+        for (int p = 0; p < XP; p++) {
+            const u32 a0 = transpose8(xw[0][l0][w0][p]), a1 = transpose8(xw[0][l1][w1][p]);
+            const u32 a2 = transpose8(xw[1][l0][w0][p]), a3 = transpose8(xw[1][l1][w1][p]);
+#pragma unroll
+            for (int j = 0; j < NB; j++) mma16816(acc[q][j], a0, a1, a2, a3, bh[j][0], bh[j][1]);
+#pragma unroll
+            for (int j = 0; p == 0 && j < NB; j++) mma16816(acc[q][j], a0, a1, a2, a3, bl[j][0], bl[j][1]);
+        }
+    }
+}
+
+// dx_products puts dx = z phi^T + c X of a tile in the place of X, at the lane's words (see tile_own) from mine. more(l, f0, f1)
+// adds to c X: half l of the columns, rows g and g + 8. 24 columns of z.
+template <class T, int P, class F>
+__device__ __forceinline__ void dx_products(const u32 (&phi)[T::VEC][3][P], const uint4 (&cur)[2][2], u32 z, u32 mine, F more) {
+    const int VEC = T::VEC, HV = VEC / 2, W = ZRow<3>::W, ZR = ZRow<3>::BYTES, lane = threadIdx.x & 31, g = lane >> 2;
+    const u32 at = z + (lane & 15) * ZR + (lane >> 4) * 16, last = z + (lane & 15) * ZR + 32, c = z + g * ZR + 4 * W;
+    u32 ah[4], ah2[2], az[4], az2[2]; // z: high parts of columns 0-15, 16-23; low parts
+    ldmatrix4<false>(ah, at);
+    ldmatrix2<false>(ah2, last);
+    ldmatrix4<false>(az, at + 2 * W);
+    ldmatrix2<false>(az2, last + 2 * W);
+    float c0, c1;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(c0) : "r"(c) : "memory");
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(c1) : "r"(c + 8 * ZR) : "memory");
+#pragma unroll
+    for (int l = 0; l < 2; l++) {
+        float f0[VEC], f1[VEC];
+        T::unpack(cur[l][0], f0);
+        T::unpack(cur[l][1], f1);
+#pragma unroll
+        for (int e = 0; e < VEC; e++) f0[e] *= c0, f1[e] *= c1;
+        more(l, f0, f1);
+        float d[HV][4];
+#pragma unroll
+        for (int w = 0; w < HV; w++) d[w][0] = f0[2 * w], d[w][1] = f0[2 * w + 1], d[w][2] = f1[2 * w], d[w][3] = f1[2 * w + 1];
+        // One product of all n blocks after the other, so that no product waits for the one before it.
+#define EACH_BLOCK(product) \
+    _Pragma("unroll") for (int w = 0; w < HV; w++) { \
+        const u32(&b)[3][P] = phi[l * HV + w]; \
+        product; \
+    }
+        EACH_BLOCK(mma16816(d[w], ah[0], ah[1], ah[2], ah[3], b[0][0], b[1][0]))
+        EACH_BLOCK(mma1688(d[w], ah2[0], ah2[1], b[2][0]))
+        EACH_BLOCK(mma16816(d[w], az[0], az[1], az[2], az[3], b[0][0], b[1][0]))
+        EACH_BLOCK(mma1688(d[w], az2[0], az2[1], b[2][0]))
+        if (P == 2) {
+            EACH_BLOCK(mma16816(d[w], ah[0], ah[1], ah[2], ah[3], b[0][P - 1], b[1][P - 1]))
+            EACH_BLOCK(mma1688(d[w], ah2[0], ah2[1], b[2][P - 1]))
+        }
+#undef EACH_BLOCK
+#pragma unroll
+        for (int w = 0; w < HV; w++) f0[2 * w] = d[w][0], f0[2 * w + 1] = d[w][1], f1[2 * w] = d[w][2], f1[2 * w + 1] = d[w][3];
+        st_shared(l ? mine ^ 64 : mine, T::pack(f0));
+        st_shared((l ? mine ^ 64 : mine) + 1024, T::pack(f1));
+    }
+}
+
+// own_words reads the words of a tile that are a lane's operands.
+__device__ __forceinline__ void own_words(uint4 (&cur)[2][2], u32 mine) {
+    cur[0][0] = ld_shared(mine), cur[0][1] = ld_shared(mine + 1024);
+    cur[1][0] = ld_shared(mine ^ 64), cur[1][1] = ld_shared((mine ^ 64) + 1024);
+}
+
+// put_sums lays out a warp's sums of dphi as they lie in registers: fragment f of a lane is four sums, of n block 2(f/NB) and the
+// next one, two columns of z from 8(f%NB) + 2t. [fragment][lane].
+template <int F, int NB>
+__device__ __forceinline__ void put_sums(float4 *sums, const float (&acc)[F / NB][NB][4], int lane) {
+#pragma unroll
+    for (int f = 0; f < F; f++) sums[f * 32 + lane] = make_float4(acc[f / NB][f % NB][0], acc[f / NB][f % NB][1], acc[f / NB][f % NB][2], acc[f / NB][f % NB][3]);
+}
+
+__device__ __forceinline__ void add4(float4 &s, const float4 &v) { s.x += v.x, s.y += v.y, s.z += v.z, s.w += v.w; }
+
+// DPhi stores sums of dphi.
+struct DPhi {
+    void *p;
+    int type;
+    i64 sk, sm, K, M;
+
+    // put stores item i of the sums of several warps, [warp][fragment][lane], whose first columns are col0 and m0.
+    template <class T, int NB>
+    __device__ __forceinline__ void put(int i, i64 col0, i64 m0, float4 s) const {
+        const int F = T::VEC / 2 * NB, lane = i & 31, f = i / 32 % F, g = lane >> 2;
+        const i64 m = m0 + f % NB * 8 + 2 * (lane & 3);
+        const i64 k = col0 + (i64)(i / 32 / F) * 8 * T::VEC + block_column<T>(2 * (f / NB), g >> 1, g & 1);
+        const i64 kn = k + block_column<T>(1, 0, 0); // of the next n block
+        const bool paired = sm == 1 && sk % 2 == 0 && ((unsigned long long)p & 7) == 0;
+        const float v[4] = {s.x, s.y, s.z, s.w};
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const i64 kk = h ? kn : k, at = kk * sk + m * sm;
+            if (kk >= K || m >= M) continue;
+            if (paired && m + 1 < M) {
+                if (type == TYPE_F32)
+                    *(float2 *)((float *)p + at) = make_float2(v[2 * h], v[2 * h + 1]);
+                else
+                    *(u32 *)((u16 *)p + at) = type == TYPE_BF16 ? pack_bf16(v[2 * h], v[2 * h + 1]) : pack_f16(v[2 * h], v[2 * h + 1]);
+            } else {
+                store_any(p, at, type, v[2 * h]);
+                if (m + 1 < M) store_any(p, at + sm, type, v[2 * h + 1]);
+            }
+        }
+    }
+};
+
 // DEPTH is the number of tiles of a warp on their way or in use.
 #define DEPTH 4
-#define WARPS 12
 
 // add_parts: db and dalpha from the per-block sums. 384 threads; columns in 32s, blocks over 12 warps.
 __device__ __forceinline__ void add_parts(const float *part, i64 blocks, int cols, int m, float *db, float *dalpha, float *sh) {
@@ -55,7 +195,7 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const uint4 *packed, con
                                         int splits, i64 split_tokens, int CW, int TW, int Q, i64 parts_blocks, int parts_cols, i64 C) {
     extern __shared__ __align__(128) uint4 shared[];
     typedef typename T::elem E;
-    const int VEC = T::VEC, HV = VEC / 2, NJ = VEC, COLS = 8 * NJ, W = NB * 8, ZR = 4 * W + 16, P = T::DXPARTS, XP = T::PARTS > 1 ? 2 : 1;
+    const int VEC = T::VEC, NJ = VEC, COLS = 8 * NJ, W = ZRow<NB>::W, ZR = ZRow<NB>::BYTES, P = T::DXPARTS;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
 
     if ((int)blockIdx.x == groups * splits) {
@@ -118,7 +258,7 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const uint4 *packed, con
     for (int i = 1; i < DEPTH - 1; i++) load();
 
     // phi, as right operand of dx: words of a lane, see pack_phi.
-    u32 ph[DX ? NJ : 1][3][P];
+    u32 ph[NJ][3][P];
     if constexpr (DX) {
         const uint4 *pk = packed + ((i64)grp * CW + cw) * (3 * NJ / 4) * P * 32 + lane;
 #pragma unroll
@@ -142,7 +282,6 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const uint4 *packed, con
     E *out = dx + line_at;
     int row0 = tw * 16; // of the tile in hand, from `first`
     u32 slot = 0;
-    const u32 zlane = (lane & 15) * ZR + (lane >> 4) * 16, zlane2 = (lane & 15) * ZR + (NB - 1) * 16, zown = g * ZR + 4 * W;
 #pragma unroll 1
     for (int s = 0; s < stages; s++) {
         // The copies of stage 0 are the second group, those of a later stage s part of the first group of stage s - 1.
@@ -164,116 +303,35 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const uint4 *packed, con
             slot = slot == (DEPTH - 1) * 2048 ? 0 : slot + 2048;
             zt += TW * 16 * ZR, row0 += TW * 16;
             if (!busy || row >= rows) continue;
-            uint4 cur[2][2]; // [half of the columns][row g, g + 8]
-            cur[0][0] = ld_shared(mine), cur[0][1] = ld_shared(mine + 1024);
-            cur[1][0] = ld_shared(mine ^ 64), cur[1][1] = ld_shared((mine ^ 64) + 1024);
-
-            u32 xw[2][2][HV][XP]; // [row half][load][word][part]
+            uint4 cur[2][2];
+            own_words(cur, mine);
+            dphi_products<T, NB>(acc, cur, zat);
+            if constexpr (DX) if (dx) {
+                dx_products<T, P>(ph, cur, zat, mine, [&](int l, float(&f0)[VEC], float(&f1)[VEC]) {
+                    if (!HEAD) return; // plus w[i] g[c] of the weighted sum
+                    const i64 col = col0 + l * 4 * VEC + t * VEC, n = K / C;
 #pragma unroll
-            for (int l = 0; l < 2; l++) parts<T, XP>(cur[l][0], xw[0][l]), parts<T, XP>(cur[l][1], xw[1][l]);
-
-            // dphi: 16 columns (n blocks 2i, 2i+1) by 8 columns of z, 16 tokens.
-            {
-                u32 bh[NB][2], bl[NB][2];
+                    for (int h = 0; h < 2; h++) {
+                        const i64 at = first + row + 8 * h + g;
+                        if (row + 8 * h + g >= rows) continue;
+                        float(&f)[VEC] = h ? f1 : f0;
+                        if (AL) {
+                            if (col >= K) continue;
+                            const i64 st = col / C;
+                            float v[VEC];
+                            T::unpack(ld_stream((const E *)hg + at * C + col - st * C), v);
+                            const float w = hw[at * n + st];
 #pragma unroll
-                for (int j = 0; j + 1 < NB; j += 2) {
-                    u32 r[4];
-                    ldmatrix4<true>(r, zat + zlane + j * 16);
-                    bh[j][0] = r[0], bh[j][1] = r[1], bh[j + 1][0] = r[2], bh[j + 1][1] = r[3];
-                    ldmatrix4<true>(r, zat + zlane + 2 * W + j * 16);
-                    bl[j][0] = r[0], bl[j][1] = r[1], bl[j + 1][0] = r[2], bl[j + 1][1] = r[3];
-                }
-                if (NB & 1) {
-                    ldmatrix2<true>(bh[NB - 1], zat + zlane2);
-                    ldmatrix2<true>(bl[NB - 1], zat + zlane2 + 2 * W);
-                }
+                            for (int e = 0; e < VEC; e++) f[e] = fmaf(w, v[e], f[e]);
+                        } else {
 #pragma unroll
-                for (int q = 0; q < NJ / 2; q++) {
-                    const int l0 = (2 * q) / HV, w0 = (2 * q) % HV, l1 = (2 * q + 1) / HV, w1 = (2 * q + 1) % HV;
-#pragma unroll
-                    for (int p = 0; p < XP; p++) {
-                        const u32 a0 = transpose8(xw[0][l0][w0][p]), a1 = transpose8(xw[0][l1][w1][p]);
-                        const u32 a2 = transpose8(xw[1][l0][w0][p]), a3 = transpose8(xw[1][l1][w1][p]);
-#pragma unroll
-                        for (int j = 0; j < NB; j++) mma16816(acc[q][j], a0, a1, a2, a3, bh[j][0], bh[j][1]);
-#pragma unroll
-                        for (int j = 0; p == 0 && j < NB; j++) mma16816(acc[q][j], a0, a1, a2, a3, bl[j][0], bl[j][1]);
-                    }
-                }
-            }
-
-            if (DX && dx) {
-                u32 ah[4], ah2[2], az[4], az2[2]; // z: high parts of m 0-15, 16-23; low parts
-                ldmatrix4<false>(ah, zat + zlane);
-                ldmatrix2<false>(ah2, zat + zlane2);
-                ldmatrix4<false>(az, zat + zlane + 2 * W);
-                ldmatrix2<false>(az2, zat + zlane2 + 2 * W);
-                float c0, c1;
-                asm volatile("ld.shared.f32 %0, [%1];" : "=f"(c0) : "r"(zat + zown) : "memory");
-                asm volatile("ld.shared.f32 %0, [%1];" : "=f"(c1) : "r"(zat + zown + 8 * ZR) : "memory");
-#pragma unroll
-                for (int l = 0; l < 2; l++) {
-                    float f0[VEC], f1[VEC];
-                    T::unpack(cur[l][0], f0);
-                    T::unpack(cur[l][1], f1);
-#pragma unroll
-                    for (int e = 0; e < VEC; e++) f0[e] *= c0, f1[e] *= c1;
-                    if (HEAD) { // plus w[i] g[c] of the weighted sum
-                        const i64 col = col0 + l * 4 * VEC + t * VEC, n = K / C;
-#pragma unroll
-                        for (int h = 0; h < 2; h++) {
-                            const i64 at = first + row + 8 * h + g;
-                            if (row + 8 * h + g >= rows) continue;
-                            if (AL) {
-                                if (col >= K) continue;
-                                const i64 st = col / C;
-                                float v[VEC];
-                                T::unpack(ld_stream((const E *)hg + at * C + col - st * C), v);
-                                const float w = hw[at * n + st];
-#pragma unroll
-                                for (int e = 0; e < VEC; e++) {
-                                    if (h == 0)
-                                        f0[e] = fmaf(w, v[e], f0[e]);
-                                    else
-                                        f1[e] = fmaf(w, v[e], f1[e]);
-                                }
-                            } else {
-#pragma unroll
-                                for (int e = 0; e < VEC; e++) {
-                                    const i64 k = col + e, st = k / C;
-                                    if (k >= K) continue;
-                                    const float v = hw[at * n + st] * T::get(((const E *)hg)[at * C + k - st * C]);
-                                    if (h == 0)
-                                        f0[e] += v;
-                                    else
-                                        f1[e] += v;
-                                }
+                            for (int e = 0; e < VEC; e++) {
+                                const i64 k = col + e, st = k / C;
+                                if (k < K) f[e] += hw[at * n + st] * T::get(((const E *)hg)[at * C + k - st * C]);
                             }
                         }
                     }
-                    float d[HV][4];
-#pragma unroll
-                    for (int w = 0; w < HV; w++) d[w][0] = f0[2 * w], d[w][1] = f0[2 * w + 1], d[w][2] = f1[2 * w], d[w][3] = f1[2 * w + 1];
-                    // One product of all n blocks after the other, so that no product waits for the one before it.
-#define EACH_BLOCK(product) \
-    _Pragma("unroll") for (int w = 0; w < HV; w++) { \
-        const u32(&b)[3][P] = ph[DX ? l * HV + w : 0]; \
-        product; \
-    }
-                    EACH_BLOCK(mma16816(d[w], ah[0], ah[1], ah[2], ah[3], b[0][0], b[1][0]))
-                    EACH_BLOCK(mma1688(d[w], ah2[0], ah2[1], b[2][0]))
-                    EACH_BLOCK(mma16816(d[w], az[0], az[1], az[2], az[3], b[0][0], b[1][0]))
-                    EACH_BLOCK(mma1688(d[w], az2[0], az2[1], b[2][0]))
-                    if (P == 2) {
-                        EACH_BLOCK(mma16816(d[w], ah[0], ah[1], ah[2], ah[3], b[0][P - 1], b[1][P - 1]))
-                        EACH_BLOCK(mma1688(d[w], ah2[0], ah2[1], b[2][P - 1]))
-                    }
-#pragma unroll
-                    for (int w = 0; w < HV; w++) f0[2 * w] = d[w][0], f0[2 * w + 1] = d[w][1], f1[2 * w] = d[w][2], f1[2 * w + 1] = d[w][3];
-                    // dx takes the place of x, then leaves in whole lines.
-                    st_shared(l ? mine ^ 64 : mine, T::pack(f0));
-                    st_shared((l ? mine ^ 64 : mine) + 1024, T::pack(f1));
-                }
+                });
                 __syncwarp();
                 E *p = out + (i64)row * K - (i64)tw * 16 * K;
                 if (whole && row + 16 <= rows) {
@@ -290,47 +348,22 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const uint4 *packed, con
     copy_wait<0>();
     __syncthreads();
 
-    // dphi: over the warps of the block, as the fragments lie in registers. Fragment f of a lane is four sums: n block 2(f/NB) and
-    // the next one, two columns of z from 8(f%NB) + 2t.
+    // dphi: over the warps of the block.
     const int F = NJ / 2 * NB;
     float4 *sums = (float4 *)shared; // [warp][F][lane]
-#pragma unroll
-    for (int f = 0; f < F; f++) sums[(warp * F + f) * 32 + lane] = make_float4(acc[f / NB][f % NB][0], acc[f / NB][f % NB][1], acc[f / NB][f % NB][2], acc[f / NB][f % NB][3]);
+    put_sums<F, NB>(sums + warp * F * 32, acc, lane);
     __syncthreads();
     const int items = CW * F * 32;
-    const bool paired = sm == 1 && sk % 2 == 0 && ((unsigned long long)dphi & 7) == 0;
-    auto put = [&](int i, float4 s) {
-        const int ln = i & 31, f = i / 32 % F, gg = ln >> 2;
-        const i64 m = (i64)chunk * W + f % NB * 8 + 2 * (ln & 3);
-        const i64 k = ((i64)grp * CW + i / 32 / F) * COLS + block_column<T>(2 * (f / NB), gg >> 1, gg & 1);
-        const i64 kn = k + block_column<T>(1, 0, 0); // of the next n block
-        const float v[4] = {s.x, s.y, s.z, s.w};
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const i64 kk = h ? kn : k, at = kk * sk + m * sm;
-            if (kk >= K || m >= M) continue;
-            if (paired && m + 1 < M) {
-                if (dtype == TYPE_F32)
-                    *(float2 *)((float *)dphi + at) = make_float2(v[2 * h], v[2 * h + 1]);
-                else
-                    *(u32 *)((u16 *)dphi + at) = dtype == TYPE_BF16 ? pack_bf16(v[2 * h], v[2 * h + 1]) : pack_f16(v[2 * h], v[2 * h + 1]);
-            } else {
-                store_any(dphi, at, dtype, v[2 * h]);
-                if (m + 1 < M) store_any(dphi, at + sm, dtype, v[2 * h + 1]);
-            }
-        }
-    };
+    const DPhi out_phi = {dphi, dtype, sk, sm, K, M};
+    const i64 group0 = (i64)grp * CW * COLS, m0 = (i64)chunk * W;
     float4 *slots = (float4 *)partial + ((i64)chunk * splits * groups + grp) * items; // of split s: + s * groups * items
 #pragma unroll 1
     for (int i = threadIdx.x; i < items; i += WARPS * 32) {
         float4 s = make_float4(0.f, 0.f, 0.f, 0.f);
 #pragma unroll 4
-        for (int q = 0; q < TW; q++) {
-            const float4 v = sums[q * items + i];
-            s.x += v.x, s.y += v.y, s.z += v.z, s.w += v.w;
-        }
+        for (int q = 0; q < TW; q++) add4(s, sums[q * items + i]);
         if (splits == 1)
-            put(i, s);
+            out_phi.put<T, NB>(i, group0, m0, s);
         else
             slots[(i64)split * groups * items + i] = s;
     }
@@ -350,11 +383,8 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const uint4 *packed, con
     for (int i = threadIdx.x; i < items; i += WARPS * 32) {
         float4 s = make_float4(0.f, 0.f, 0.f, 0.f);
 #pragma unroll 4
-        for (int q = 0; q < splits; q++) {
-            const float4 v = __ldcg(slots + (i64)q * groups * items + i);
-            s.x += v.x, s.y += v.y, s.z += v.z, s.w += v.w;
-        }
-        put(i, s);
+        for (int q = 0; q < splits; q++) add4(s, __ldcg(slots + (i64)q * groups * items + i));
+        out_phi.put<T, NB>(i, group0, m0, s);
     }
 }
 

@@ -277,3 +277,7 @@ __device__ __forceinline__ float sigmoid_slope(float x) {
     const float e = expf(-fabsf(x)), y = reciprocal(1.f + e);
     return e * y * y;
 }
+
+// uniform_warp is the warp's index in its block, known to the compiler to be the same for all lanes: without that, a shuffle
+// in a branch on it is preceded by a test.
+__device__ __forceinline__ int uniform_warp() { return __shfl_sync(~0u, (int)threadIdx.x >> 5, 0); }

@@ -13,7 +13,7 @@
 //   matter are added: two with a float32 phi and bfloat16 x, four or five with float16, six with float32.
 // - The sum of squares of bfloat16 rows is the diagonal of x x^T, two products more.
 #include "common.cuh"
-#include "sinkhorn.cuh"
+#include "token.cuh"
 
 // FDEPTH is the number of tiles of a warp on their way or in use.
 #define FDEPTH 3
@@ -272,7 +272,7 @@ MIX_PARTIALS(f32, F32, 3)
         const float *alpha, float *mix, float *r, float *hpre, float *hpost, float *hres
 
 // coeffs_reduce: coefficients of S streams, up to 4. Blocks of 256 threads and 4, 8, 16 or 32 tokens: 224 threads add the ranges
-// (32/tokens groups of ranges at once), then 192 finish mix, a column each, then a thread a token does Sinkhorn.
+// (32/tokens groups of ranges at once), then 192 finish mix, a column each, then a quad a token does Sinkhorn.
 template <int S>
 __device__ __forceinline__ void coeffs_reduce(const float *partial, i64 N, i64 K, int nr, int tpb, float rms_eps, float pre_eps,
                                               float post_mult, int start, int steps, float eps, const float *b, const float *alpha,
@@ -319,20 +319,14 @@ __device__ __forceinline__ void coeffs_reduce(const float *partial, i64 N, i64 K
         }
     }
     __syncthreads();
-    if (id < tpb && t0 + id < N) {
-        float a[S * S], p[S * S];
+    if (uniform_warp() >= max(tpb / 8, 1)) return;
+    const int tk = (int)min((i64)min(id / 4, tpb - 1), N - 1 - t0), q = min(id & 3, S - 1);
+    float a[4], p[4];
 #pragma unroll
-        for (int i = 0; i < S * S; i++) a[i] = logit[id][2 * S + i];
-        sink_forward<S>(a, p, start, steps, eps);
-        float *o = hres + (t0 + id) * S * S;
-        if constexpr (S == 4) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) ((float4 *)o)[i] = make_float4(p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3]);
-        } else {
-#pragma unroll
-            for (int i = 0; i < S * S; i++) o[i] = p[i];
-        }
-    }
+    for (int i = 0; i < 4; i++) a[i] = i < S ? logit[tk][2 * S + S * q + i] : 0.f;
+    quad_order(a);
+    sink_forward<S>(a, p, start, steps, eps);
+    if (id / 4 < tpb && (id & 3) < S && t0 + tk < N) quad_store<S>(hres + ((t0 + tk) * S + q) * S, p);
 }
 
 #define COEFFS_REDUCE(S)                                                                                                          \

@@ -9,18 +9,20 @@
 // bytes (an odd multiple of 16: no bank conflicts); rows of one chunk of W columns after those of another.
 // Nothing of the forward but mix and r is read: the Sinkhorn iterations are run again here, then reversed. Blocks past the first
 // `blocks` pack phi for the next kernel meanwhile.
-#include "sinkhorn.cuh"
+#include "token.cuh"
 
 // Arguments of both kernels: mode (0: g_pre is the gradient of mix, 1: coefficients, 2: g_pre is that of head weights); mix
 // [N, M], r [N], alpha, b; g_pre, g_post, g_res, g_r: any may be 0; z, part, hist (0: in shared memory), counters to be zeroed
 // for the next kernel and their number; N, K, M, streams, W, chunks; post_mult; Sinkhorn start, steps, eps; blocks; phi, packed
 // (0: not wanted), type and strides of phi, warps' shares of columns, n blocks of 8 columns of a share (8, or 4 of float32),
-// parts.
+// parts; x, and the bytes of it to bring to the L2 ahead of the next kernel. Kernels for up to 4 streams use no hist, the one for
+// any number no x.
 #define GRAD_ARGS                                                                                                              \
     i64 mode, const float *mix, const float *r, const float *alpha, const float *b, const float *gpre, const float *gpost,     \
         const float *gres, const float *gr, char *z, float *part, float *hist, unsigned long long *counters, i64 ncounters,    \
         i64 N, i64 K, i64 M, i64 n, i64 width, i64 chunks, double post_mult, i64 start, i64 steps, double sink_eps, i64 blocks, \
-        const void *phi, uint4 *packed, i64 type, i64 sk, i64 sm, i64 shares, i64 nj, i64 parts
+        const void *phi, uint4 *packed, i64 type, i64 sk, i64 sm, i64 shares, i64 nj, i64 parts,                       \
+        const char *x, i64 ahead
 
 __device__ __forceinline__ void zero_counters(unsigned long long *counters, i64 n, i64 blocks) {
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blocks * blockDim.x) counters[i] = 0;
@@ -61,109 +63,62 @@ __device__ __forceinline__ void pack_phi(i64 K, i64 M, i64 blocks, const void *p
     }
 }
 
-// load_floats reads COUNT floats; 16 bytes at a time where S is 4.
-template <int S, int COUNT>
-__device__ __forceinline__ void load_floats(const float *p, float *f) {
-    if constexpr (S == 4) {
-#pragma unroll
-        for (int q = 0; q < COUNT / 4; q++) {
-            const float4 v = ((const float4 *)p)[q];
-            f[4 * q] = v.x, f[4 * q + 1] = v.y, f[4 * q + 2] = v.z, f[4 * q + 3] = v.w;
-        }
-    } else {
-#pragma unroll
-        for (int i = 0; i < COUNT; i++) f[i] = p[i];
-    }
+// GRAD_WARPS is the number of warps of a block of grad_logits.
+#define GRAD_WARPS 4
+
+// fetch_ahead brings x to the L2 while the memory has nothing else to do: later than the reads that the tokens wait for.
+__device__ __forceinline__ void fetch_ahead(const char *x, i64 bytes, i64 blocks) {
+    if (bytes) __nanosleep(1500);
+    const i64 step = (i64)(gridDim.x - blocks) * blockDim.x * 128;
+    for (i64 at = ((blockIdx.x - blocks) * (i64)blockDim.x + threadIdx.x) * 128; at < bytes; at += step)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(x + at));
 }
 
-// grad_logits: coefficients of S streams, up to 4. Blocks of one warp, a thread a token. Shared: 32*28 floats, then hist.
+// grad_logits: coefficients of S streams, up to 4; a quad a token. Shared: the history of Sinkhorn of all warps.
 template <int S>
 __device__ __forceinline__ void grad_logits(const float *mix, const float *r, const float *alpha, const float *b, const float *gpre,
-                                            const float *gpost, const float *gres, char *z, float *part, float *hist, i64 N, i64 K,
+                                            const float *gpost, const float *gres, char *z, float *part, i64 N, i64 K,
                                             float post_mult, int start, int steps, float eps, i64 blocks) {
-    extern __shared__ float4 sh4[];
-    const int M = S * S + 2 * S;
-    float *sums = (float *)sh4; // [32][28]: G, and sums of G * mix for each alpha
-    const int lane = threadIdx.x;
-    float4 *h = (hist ? (float4 *)hist + (i64)blockIdx.x * (steps + 4) * 32 : sh4 + 32 * 7) + lane;
-    float al[3], bias[M];
+    extern __shared__ float history[];
+    __shared__ __align__(16) char rows[GRAD_WARPS][8 * 112];
+    __shared__ __align__(16) float sums[GRAD_WARPS][28];
+    typedef TokenGrad<S> Token;
+    const int lane = threadIdx.x & 31, warp = uniform_warp();
+    float al[3], mine[Token::SUMS];
+    Columns bias;
+    load_alphas(alpha, al);
+    bias.load<S>(b);
 #pragma unroll
-    for (int i = 0; i < 3; i++) al[i] = __ldg(alpha + i);
-#pragma unroll
-    for (int i = 0; i < M; i++) bias[i] = __ldg(b + i);
-    float total = 0.f;
-    for (i64 base = (i64)blockIdx.x * 32; base < N; base += blocks * 32) {
-        const i64 tok = base + lane, at = min(tok, N - 1); // lanes past the end repeat the last token, and count as zero
-        float G[M], mx[M];
-        const float rr = r[at];
-        load_floats<S, M>(mix + at * M, mx);
-#pragma unroll
-        for (int i = 0; i < M; i++) G[i] = 0.f;
-        if (gpre) load_floats<S, S>(gpre + at * S, G);
-        if (gpost) load_floats<S, S>(gpost + at * S, G + S);
-        if (gres) load_floats<S, S * S>(gres + at * S * S, G + 2 * S);
-#pragma unroll
-        for (int i = 0; i < S; i++) {
-            G[i] *= sigmoid_slope(fmaf(al[0], mx[i], bias[i]));
-            G[S + i] *= post_mult * sigmoid_slope(fmaf(al[1], mx[S + i], bias[S + i]));
-        }
-        if (gres) {
-            float a[S * S], g[S * S];
-#pragma unroll
-            for (int i = 0; i < S * S; i++) a[i] = fmaf(al[2], mx[2 * S + i], bias[2 * S + i]), g[i] = G[2 * S + i];
-            sink_backward<S>(a, g, start, steps, eps, h, 32);
-#pragma unroll
-            for (int i = 0; i < S * S; i++) G[2 * S + i] = g[i];
-        }
-        float s3[3] = {0.f, 0.f, 0.f}, zz[24];
-#pragma unroll
-        for (int i = 0; i < 24; i++) zz[i] = 0.f;
-#pragma unroll
-        for (int i = 0; i < M; i++) {
-            const int k = i < S ? 0 : i < 2 * S ? 1 : 2;
-            if (tok >= N) G[i] = 0.f;
-            s3[k] = fmaf(G[i], mx[i], s3[k]);
-            zz[i] = rr * (G[i] * al[k]);
-        }
-        if (tok < N) {
-            const float c = -(rr * rr / (float)K) * ((al[0] * s3[0] + al[1] * s3[1]) + al[2] * s3[2]);
-            uint4 *row = (uint4 *)(z + tok * 112);
-            u32 hi[12], lo[12];
-#pragma unroll
-            for (int i = 0; i < 12; i++) split2(zz[2 * i], zz[2 * i + 1], hi[i], lo[i]);
-#pragma unroll
-            for (int i = 0; i < 3; i++) {
-                row[i] = make_uint4(hi[4 * i], hi[4 * i + 1], hi[4 * i + 2], hi[4 * i + 3]);
-                row[3 + i] = make_uint4(lo[4 * i], lo[4 * i + 1], lo[4 * i + 2], lo[4 * i + 3]);
-            }
-            row[6] = make_uint4(__float_as_uint(c), 0, 0, 0);
-        }
-        float4 *mine = sh4 + lane * 7;
-        float all[28];
-#pragma unroll
-        for (int i = 0; i < 28; i++) all[i] = i < M ? G[i < M ? i : 0] : i < M + 3 ? s3[i >= M && i < M + 3 ? i - M : 0] : 0.f;
-#pragma unroll
-        for (int q = 0; q < 7; q++) mine[q] = make_float4(all[4 * q], all[4 * q + 1], all[4 * q + 2], all[4 * q + 3]);
+    for (int i = 0; i < Token::SUMS; i++) mine[i] = 0.f;
+    for (i64 base = ((i64)blockIdx.x * GRAD_WARPS + warp) * 8; base < N; base += blocks * GRAD_WARPS * 8) {
+        const i64 tok = base + (lane >> 2);
+        Token t;
+        t.load(min(tok, N - 1), tok < N, mix, r, gpre, gpost, gres);
+        t.run(bias, al, gres != 0, post_mult, start, steps, eps, history + warp * (steps + 2) * 32, mine);
+        t.put_z(rows[warp] + (lane >> 2) * 112, al, K);
         __syncwarp();
-        if (lane < M + 3) {
-            float s[4] = {0.f, 0.f, 0.f, 0.f};
-#pragma unroll
-            for (int i = 0; i < 32; i++) s[i & 3] += sums[i * 28 + lane];
-            total += (s[0] + s[1]) + (s[2] + s[3]);
-        }
+        const int count = (int)min(N - base, (i64)8) * 7; // rows leave in whole lines
+        for (int i = lane; i < count; i += 32) ((uint4 *)(z + base * 112))[i] = ((const uint4 *)rows[warp])[i];
         __syncwarp();
     }
-    if (lane < M + 3) part[(i64)blockIdx.x * (M + 3) + lane] = total;
+    Token::put_sums(mine, sums[warp]);
+    __syncthreads();
+    if (threadIdx.x >= Token::M + 3) return;
+    float s = 0.f;
+#pragma unroll
+    for (int w = 0; w < GRAD_WARPS; w++) s += sums[w][threadIdx.x];
+    part[(i64)blockIdx.x * (Token::M + 3) + threadIdx.x] = s;
 }
 
 #define GRAD_LOGITS(S)                                                                                                         \
-    extern "C" __global__ void __launch_bounds__(32) mhc_grad_logits_n##S(GRAD_ARGS) {                                         \
+    extern "C" __global__ void __launch_bounds__(32 * GRAD_WARPS) mhc_grad_logits_n##S(GRAD_ARGS) {                            \
         if (blockIdx.x >= blocks) {                                                                                            \
             pack_phi(K, M, blocks, phi, packed, (int)type, sk, sm, shares, (int)nj, (int)parts);                               \
+            fetch_ahead(x, ahead, blocks);                                                                                     \
             return;                                                                                                            \
         }                                                                                                                      \
         zero_counters(counters, ncounters, blocks);                                                                            \
-        grad_logits<S>(mix, r, alpha, b, gpre, gpost, gres, z, part, hist, N, K, (float)post_mult, (int)start, (int)steps,     \
+        grad_logits<S>(mix, r, alpha, b, gpre, gpost, gres, z, part, N, K, (float)post_mult, (int)start, (int)steps,           \
                        (float)sink_eps, blocks);                                                                               \
     }
 GRAD_LOGITS(1)

@@ -1,66 +1,37 @@
 // Standalone Sinkhorn, forward and backward, for matrices [batch, n, n] of float32. See sinkhorn.cuh for what is computed.
-#include "sinkhorn.cuh"
+#include "token.cuh"
 
-// load_matrix and store_matrix: S*S floats of matrix m; 16 bytes at a time where S is 4.
-template <int S>
-__device__ __forceinline__ void load_matrix(const float *a, i64 m, float (&x)[S * S]) {
-    if constexpr (S == 4) {
-#pragma unroll
-        for (int q = 0; q < 4; q++) {
-            const float4 v = ((const float4 *)a)[m * 4 + q];
-            x[4 * q] = v.x, x[4 * q + 1] = v.y, x[4 * q + 2] = v.z, x[4 * q + 3] = v.w;
+// sinkhorn_small: forward, or backward where there is g, of matrices of S rows, a quad each. Shared, for backward: the history of all
+// warps.
+template <int S, bool BACKWARD>
+__device__ __forceinline__ void sinkhorn_small(const float *a, const float *g, float *out, i64 batch, int start, int steps, float eps) {
+    extern __shared__ float history[];
+    const int q = min((int)threadIdx.x & 3, S - 1);
+    const i64 per = blockDim.x / 4;
+    for (i64 base = blockIdx.x * per; base < batch; base += gridDim.x * per) {
+        const i64 m = base + threadIdx.x / 4, at = (min(m, batch - 1) * S + q) * S;
+        float x[4], y[4];
+        quad_load<S>(a + at, x);
+        if constexpr (BACKWARD) {
+            quad_load<S>(g + at, y);
+            sink_backward<S>(x, y, start, steps, eps, history + uniform_warp() * (steps + 2) * 32);
+        } else {
+            sink_forward<S>(x, y, start, steps, eps);
         }
-    } else {
-#pragma unroll
-        for (int i = 0; i < S * S; i++) x[i] = a[m * S * S + i];
+        if (m < batch && (threadIdx.x & 3) < S) quad_store<S>(out + at, y);
     }
 }
 
-template <int S>
-__device__ __forceinline__ void store_matrix(float *a, i64 m, const float (&x)[S * S]) {
-    if constexpr (S == 4) {
-#pragma unroll
-        for (int q = 0; q < 4; q++) ((float4 *)a)[m * 4 + q] = make_float4(x[4 * q], x[4 * q + 1], x[4 * q + 2], x[4 * q + 3]);
-    } else {
-#pragma unroll
-        for (int i = 0; i < S * S; i++) a[m * S * S + i] = x[i];
-    }
-}
-
-template <int S>
-__device__ __forceinline__ void sinkhorn_fwd(const float *a, float *out, i64 batch, int start, int steps, float eps) {
-    for (i64 m = (i64)blockIdx.x * blockDim.x + threadIdx.x; m < batch; m += (i64)gridDim.x * blockDim.x) {
-        float x[S * S], p[S * S];
-        load_matrix<S>(a, m, x);
-        sink_forward<S>(x, p, start, steps, eps);
-        store_matrix<S>(out, m, p);
-    }
-}
-
-template <int S>
-__device__ __forceinline__ void sinkhorn_bwd(const float *a, const float *gout, float *da, float4 *hist, i64 batch, int start, int steps, float eps) {
-    extern __shared__ float4 sh4[];
-    float4 *h = (hist ? hist + (i64)blockIdx.x * (steps + 4) * 32 : sh4) + threadIdx.x;
-    for (i64 m = (i64)blockIdx.x * 32 + threadIdx.x; m < batch; m += (i64)gridDim.x * 32) {
-        float x[S * S], g[S * S];
-        load_matrix<S>(a, m, x);
-        load_matrix<S>(gout, m, g);
-        sink_backward<S>(x, g, start, steps, eps, h, 32);
-        store_matrix<S>(da, m, g);
-    }
-}
-
-// fwd: a, out; batch, n, start, steps; eps. bwd: a, g, da, hist (steps + 4 slots of 16 bytes a thread, 0: in shared memory); the
-// same. A thread a matrix; n = 4 wants 16-byte alignment.
+// fwd: a, out; batch, n, start, steps; eps. bwd: a, g, da, hist (not used); the same. n = 4 wants 16-byte alignment. Block: 128.
 #define SINKHORN(S)                                                                                                               \
     extern "C" __global__ void __launch_bounds__(128) mhc_sinkhorn_fwd_n##S(const float *a, float *out, i64 batch, i64 n,         \
                                                                             i64 start, i64 steps, double eps) {                   \
-        sinkhorn_fwd<S>(a, out, batch, (int)start, (int)steps, (float)eps);                                                       \
+        sinkhorn_small<S, false>(a, 0, out, batch, (int)start, (int)steps, (float)eps);                                           \
     }                                                                                                                             \
-    extern "C" __global__ void __launch_bounds__(32) mhc_sinkhorn_bwd_n##S(const float *a, const float *g, float *da,             \
-                                                                           float4 *hist, i64 batch, i64 n, i64 start, i64 steps,  \
-                                                                           double eps) {                                          \
-        sinkhorn_bwd<S>(a, g, da, hist, batch, (int)start, (int)steps, (float)eps);                                               \
+    extern "C" __global__ void __launch_bounds__(128) mhc_sinkhorn_bwd_n##S(const float *a, const float *g, float *da,            \
+                                                                            float *hist, i64 batch, i64 n, i64 start, i64 steps,  \
+                                                                            double eps) {                                         \
+        sinkhorn_small<S, true>(a, g, da, batch, (int)start, (int)steps, (float)eps);                                             \
     }
 SINKHORN(1)
 SINKHORN(2)

@@ -6,12 +6,12 @@
 //
 // Ideas
 // - The reverse carries G = dP * P. One reversed normalisation is then G -= Y * sum(G) with the normalised Y: no division, and
-//   bounded whatever the sums were. Y is walked back by Y * (s + eps), from the saved sums alone.
+//   bounded whatever the sums were. Y is walked back from the saved sums (or scales) alone.
 // - Divisions are multiplications by a reciprocal with an error of one unit in the last place; the next normalisation
 //   corrects the scale.
 // - Without eps a sum may underflow. A matrix in which a sum falls below 1e-6 (+ eps) is done again with logarithms, in place too
 //   (L = log P, L -= log(s + eps)): rare, slow, right.
-// - Two layouts: n up to 4 in the registers of one thread, any n up to 64 in shared memory with a group of lanes a matrix, each
+// - Two layouts: n up to 4 in the registers of four lanes, any n up to 64 in shared memory with a group of lanes a matrix, each
 //   of which owns whole rows and whole columns.
 #pragma once
 #include "common.cuh"
@@ -25,113 +25,118 @@ __device__ __forceinline__ float log_add(float a, float b) {
     return a == b ? m + 0.69314718f : m + log1pf(expf(-d));
 }
 
-// n = S up to 4, one thread. A history slot is a float4, whatever S.
+// n = S up to 4: the four lanes of a quad share a matrix, lane q has row q. Every lane of the warp must call.
+//
+// The state is K, the matrix of the start, with a scale for each row and each column: P = diag(u) K diag(v). A normalisation
+// P / (s + eps) of the columns is v = 1/w with w[j] = sum_o u[o] K[o,j] + eps w'[j], where w' is that of the column step before
+// (1 at first); rows likewise. K stays as it is, and no rounding adds up. Lane q owns u[q] and v[q]: a step is some 20
+// instructions, and waits for one reciprocal and one shuffle. (A matrix a thread takes 40 and more, of which a warp starts one
+// in two cycles.)
+//
+// A lane's arrays of four go by distance: entry d of lane q belongs to q ^ d. So a shuffle by d brings what entry d needs,
+// and a transpose is a shuffle of each entry. Rows and columns past S are those of the identity matrix.
 
+// quad_order puts entries in the order of distance, and back.
+__device__ __forceinline__ void quad_order(float (&x)[4]) {
+    const bool one = threadIdx.x & 1, two = threadIdx.x & 2;
+    const float a = one ? x[1] : x[0], b = one ? x[0] : x[1], c = one ? x[3] : x[2], d = one ? x[2] : x[3];
+    x[0] = two ? c : a, x[1] = two ? d : b, x[2] = two ? a : c, x[3] = two ? b : d;
+}
+
+// quad_all gives the values of the quad's lanes.
+__device__ __forceinline__ void quad_all(float v, float (&o)[4]) {
+    o[0] = v;
+#pragma unroll
+    for (int d = 1; d < 4; d++) o[d] = __shfl_xor_sync(~0u, v, d);
+}
+
+// quad_transpose turns the rows that the lanes hold into columns, and back.
+__device__ __forceinline__ void quad_transpose(float (&x)[4]) {
+#pragma unroll
+    for (int d = 1; d < 4; d++) x[d] = __shfl_xor_sync(~0u, x[d], d);
+}
+
+// quad_sum adds over a quad.
+__device__ __forceinline__ float quad_sum(float v) {
+    v += __shfl_xor_sync(~0u, v, 1);
+    return v + __shfl_xor_sync(~0u, v, 2);
+}
+
+// quad_live is whether entry d of this lane lies within S rows and columns.
 template <int S>
-__device__ __forceinline__ float sink_max(const float (&a)[S * S], int b, int d) {
-    float m = a[b];
-#pragma unroll
-    for (int k = 1; k < S; k++) m = fmaxf(m, a[b + k * d]);
-    return m;
+__device__ __forceinline__ bool quad_live(int d) {
+    const int q = threadIdx.x & 3;
+    return S == 4 || q < S && (q ^ d) < S;
 }
 
+__device__ __forceinline__ float sum4(const float (&x)[4]) { return (x[0] + x[1]) + (x[2] + x[3]); }
+
+// dot4 is t + x y. The first entries are the lane's own, and known first.
+__device__ __forceinline__ float dot4(const float (&x)[4], const float (&y)[4], float t) {
+    return fmaf(x[1], y[1], fmaf(x[0], y[0], t)) + fmaf(x[3], y[3], x[2] * y[2]);
+}
+
+#define SINK_MINUS_INFINITY __int_as_float(0xff800000)
+
+// SinkQuad is a matrix in a quad: the lane's row and column of K, its scales and those of all rows and columns.
 template <int S>
-__device__ __forceinline__ float sink_sum(const float (&a)[S * S], int b, int d) {
-    if (S == 4) return (a[b] + a[b + d]) + (a[b + 2 * d] + a[b + (S - 1) * d]);
-    float s = a[b];
-#pragma unroll
-    for (int k = 1; k < S; k++) s += a[b + k * d];
-    return s;
-}
+struct SinkQuad {
+    float row[4], col[4], us[4], vs[4];
 
-template <int S>
-__device__ __forceinline__ void sink_softmax(const float (&a)[S * S], float (&p)[S * S]) {
+    // start: K = softmax of the rows of a + eps, or exp(a - column maximum).
+    __device__ __forceinline__ void start(const float (&a)[4], int start, float eps) {
+        float shift[4], scale = 1.f, more = 0.f;
 #pragma unroll
-    for (int o = 0; o < S; o++) {
-        const float m = sink_max<S>(a, S * o, 1);
+        for (int d = 0; d < 4; d++) row[d] = quad_live<S>(d) ? a[d] : SINK_MINUS_INFINITY;
+        if (start == START_EXP) {
 #pragma unroll
-        for (int i = 0; i < S; i++) p[S * o + i] = expf(a[S * o + i] - m);
-        const float s = reciprocal(sink_sum<S>(p, S * o, 1));
+            for (int d = 0; d < 4; d++) col[d] = row[d];
+            quad_transpose(col);
+            const float m = fmaxf(fmaxf(col[0], col[1]), fmaxf(col[2], col[3]));
+            quad_all(m, shift);
+        } else {
+            shift[0] = shift[1] = shift[2] = shift[3] = fmaxf(fmaxf(row[0], row[1]), fmaxf(row[2], row[3]));
+        }
 #pragma unroll
-        for (int i = 0; i < S; i++) p[S * o + i] *= s;
+        for (int d = 0; d < 4; d++) row[d] = quad_live<S>(d) ? expf(row[d] - shift[d]) : 0.f;
+        if (start == START_SOFTMAX) scale = reciprocal(sum4(row)), more = eps;
+#pragma unroll
+        for (int d = 0; d < 4; d++) row[d] = quad_live<S>(d) ? fmaf(row[d], scale, more) : 0.f;
+        if (S < 4 && (threadIdx.x & 3) >= S) row[0] = 1.f;
+#pragma unroll
+        for (int d = 0; d < 4; d++) col[d] = row[d];
+        quad_transpose(col);
     }
-}
 
-template <int S>
-__device__ __forceinline__ void sink_start(const float (&a)[S * S], float (&p)[S * S], int start, float eps) {
-    if (start == START_SOFTMAX) {
-        sink_softmax<S>(a, p);
+    // run does all steps, keeps the lane's scale of step k at hist[32*k] if HIST, and returns whether the quad needs logarithms.
+    template <bool HIST>
+    __device__ __forceinline__ bool run(int steps, float eps, float *hist) {
+        float wu = 1.f, wv = 1.f, low = 2.f + eps, least = 1.f, most = 1.f;
 #pragma unroll
-        for (int i = 0; i < S * S; i++) p[i] += eps;
-        return;
+        for (int d = 0; d < 4; d++) us[d] = vs[d] = 1.f;
+        auto step = [&](const float (&k)[4], const float (&other)[4], float &w, float (&scale)[4]) {
+            const float before = scale[0];
+            w = dot4(k, other, eps * w);
+            quad_all(reciprocal(w), scale);
+            low = fminf(low, w * before), least = fminf(least, w), most = fmaxf(most, w);
+        };
+#pragma unroll 1
+        for (;;) {
+            step(col, us, wv, vs);
+            if (HIST) hist[0] = vs[0];
+            if (--steps == 0) break;
+            step(row, vs, wu, us);
+            if (HIST) hist[32] = us[0], hist += 64;
+            if (--steps == 0) break;
+        }
+        const bool mine = low < SINK_LOW + eps || least < 1e-18f || most > 1e18f;
+        return __ballot_sync(~0u, mine) >> (threadIdx.x & 28) & 15;
     }
-#pragma unroll
-    for (int i = 0; i < S; i++) {
-        const float m = sink_max<S>(a, i, S);
-#pragma unroll
-        for (int o = 0; o < S; o++) p[S * o + i] = expf(a[S * o + i] - m);
-    }
-}
+};
 
-// sink_step is one normalisation; s gets the sums + eps.
-template <int S, bool COL>
-__device__ __forceinline__ void sink_step(float (&p)[S * S], float eps, float (&s)[4]) {
-    float y[4];
-#pragma unroll
-    for (int j = 0; j < S; j++) s[j] = sink_sum<S>(p, COL ? j : S * j, COL ? S : 1) + eps;
-    // One reciprocal serves two sums: the unit that gives them is the slowest part of a step.
-#pragma unroll
-    for (int j = 0; j + 1 < S; j += 2) {
-        const float q = reciprocal(s[j] * s[j + 1]);
-        y[j] = s[j + 1] * q, y[j + 1] = s[j] * q;
-    }
-    if (S & 1) y[S - 1] = reciprocal(s[S - 1]);
-#pragma unroll
-    for (int j = 0; j < S; j++) {
-        const int b = COL ? j : S * j, d = COL ? S : 1;
-#pragma unroll
-        for (int k = 0; k < S; k++) p[b + k * d] *= y[j];
-    }
-}
-
-template <int S>
-__device__ __forceinline__ float sink_min(float m, const float (&s)[4]) {
-#pragma unroll
-    for (int j = 0; j < S; j++) m = fminf(m, s[j]);
-    return m;
-}
-
-// sink_loop does all steps, saves the sums of step k at hist[k*stride] if HIST, and returns whether logarithms are needed.
-template <int S, bool HIST, bool CHECK>
-__device__ __forceinline__ bool sink_loop(float (&p)[S * S], int steps, float eps, float4 *hist, int stride) {
-    float low = 2.f + eps, c[4] = {1.f, 1.f, 1.f, 1.f}, r[4] = {1.f, 1.f, 1.f, 1.f};
-    int k = 0;
-    for (; k + 1 < steps; k += 2) {
-        sink_step<S, true>(p, eps, c);
-        if (HIST) hist[k * stride] = make_float4(c[0], c[1], c[2], c[3]);
-        sink_step<S, false>(p, eps, r);
-        if (HIST) hist[(k + 1) * stride] = make_float4(r[0], r[1], r[2], r[3]);
-        if (CHECK) low = sink_min<S>(sink_min<S>(low, c), r);
-    }
-    if (k < steps) {
-        sink_step<S, true>(p, eps, c);
-        if (HIST) hist[k * stride] = make_float4(c[0], c[1], c[2], c[3]);
-        if (CHECK) low = sink_min<S>(low, c);
-    }
-    return CHECK && low < SINK_LOW + eps;
-}
-
-// With an eps of 1e-6 or more, the softmax start keeps every element and so every sum far from underflow.
-__device__ __forceinline__ bool sink_may_underflow(int start, float eps) { return eps < SINK_LOW || start == START_EXP; }
-
-template <int S, bool HIST>
-__device__ __forceinline__ bool sink_run(float (&p)[S * S], int start, int steps, float eps, float4 *hist, int stride) {
-    if (sink_may_underflow(start, eps)) return sink_loop<S, HIST, true>(p, steps, eps, hist, stride);
-    return sink_loop<S, HIST, false>(p, steps, eps, hist, stride);
-}
-
-// sink_log turns logits a into log P after all steps, in place, and saves log(s + eps). The slow functions take n at run time.
-__device__ __noinline__ void sink_log(int n, float *a, int start, int steps, float eps, float4 *hist, int stride) {
+// sink_log turns logits a of n = up to 4 into log P after all steps, in place, and saves log(s + eps) of step k at hist[32*k].
+// One lane does it, at its leisure.
+__device__ __noinline__ void sink_log(int n, float *a, int start, int steps, float eps, float *hist) {
     const float leps = eps > 0.f ? logf(eps) : 0.f;
     for (int j = 0; j < n; j++) {
         const int b = start == START_EXP ? j : n * j, d = start == START_EXP ? n : 1;
@@ -144,8 +149,7 @@ __device__ __noinline__ void sink_log(int n, float *a, int start, int steps, flo
                 if (eps > 0.f) a[b + k * d] = log_add(a[b + k * d], leps);
             }
     }
-    for (int k = 0; k < steps; k++) {
-        float l[4] = {0.f, 0.f, 0.f, 0.f};
+    for (int k = 0; k < steps; k++)
         for (int j = 0; j < n; j++) {
             const int b = k & 1 ? n * j : j, d = k & 1 ? 1 : n;
             float m = a[b], s = 0.f;
@@ -154,115 +158,144 @@ __device__ __noinline__ void sink_log(int n, float *a, int start, int steps, flo
             float v = m + logf(s);
             if (eps > 0.f) v = log_add(v, leps);
             for (int q = 0; q < n; q++) a[b + q * d] -= v;
-            l[j] = v;
+            if (hist) hist[32 * k + j] = v;
         }
-        if (hist) hist[k * stride] = make_float4(l[0], l[1], l[2], l[3]);
-    }
 }
 
-// sink_forward: p = Sinkhorn(a).
-template <int S>
-__device__ __forceinline__ void sink_forward(const float (&a)[S * S], float (&p)[S * S], int start, int steps, float eps) {
-    sink_start<S>(a, p, start, eps);
-    if (sink_run<S, false>(p, start, steps, eps, 0, 0)) {
-        float l[S * S]; // a copy, so that a stays in registers on the fast path
-#pragma unroll
-        for (int i = 0; i < S * S; i++) l[i] = a[i];
-        sink_log(S, l, start, steps, eps, 0, 0);
-#pragma unroll
-        for (int i = 0; i < S * S; i++) p[i] = expf(l[i]);
-    }
-}
-
-// sink_undo reverses one normalisation: G and Y from after it to before it.
-template <int S, bool COL>
-__device__ __forceinline__ void sink_undo(float (&g)[S * S], float (&y)[S * S], float4 s4) {
-    const float s[4] = {s4.x, s4.y, s4.z, s4.w};
-#pragma unroll
-    for (int j = 0; j < S; j++) {
-        const int b = COL ? j : S * j, d = COL ? S : 1;
-        const float t = sink_sum<S>(g, b, d);
-#pragma unroll
-        for (int k = 0; k < S; k++) {
-            g[b + k * d] -= y[b + k * d] * t;
-            y[b + k * d] *= s[j];
-        }
-    }
-}
-
-// sink_reverse_slow: g in as the gradient of the result, out as G before the first step.
-__device__ __noinline__ void sink_reverse_slow(int n, float *a, float *g, int start, int steps, float eps, float4 *hist, int stride) {
-    sink_log(n, a, start, steps, eps, hist, stride);
+// sink_reverse_log: g in as the gradient of the result, out as G before the first step.
+__device__ __noinline__ void sink_reverse_log(int n, float *a, float *g, int start, int steps, float eps, float *hist) {
+    sink_log(n, a, start, steps, eps, hist);
     for (int i = 0; i < n * n; i++) g[i] *= expf(a[i]);
-    for (int k = steps - 1; k >= 0; k--) {
-        const float4 h = hist[k * stride];
-        const float l[4] = {h.x, h.y, h.z, h.w};
+    for (int k = steps - 1; k >= 0; k--)
         for (int j = 0; j < n; j++) {
             const int b = k & 1 ? n * j : j, d = k & 1 ? 1 : n;
             float t = 0.f;
             for (int q = 0; q < n; q++) t += g[b + q * d];
             for (int q = 0; q < n; q++) {
                 g[b + q * d] -= expf(a[b + q * d]) * t;
-                a[b + q * d] += l[j];
+                a[b + q * d] += hist[32 * k + j];
             }
         }
+}
+
+// quad_matrix gives every lane the whole matrix of its quad, quad_row a lane's row of the first lane's matrix.
+template <int S>
+__device__ __forceinline__ void quad_matrix(const float (&row)[4], float (&m)[S * S]) {
+    float x[4] = {row[0], row[1], row[2], row[3]};
+    quad_order(x);
+#pragma unroll
+    for (int i = 0; i < S * S; i++) m[i] = __shfl_sync(~0u, x[i % S], i / S, 4);
+}
+template <int S>
+__device__ __forceinline__ void quad_row(const float (&m)[S * S], float (&row)[4]) {
+    row[0] = row[1] = row[2] = row[3] = 0.f;
+#pragma unroll
+    for (int i = 0; i < S * S; i++) {
+        const float v = __shfl_sync(~0u, m[i], 0, 4);
+        if ((threadIdx.x & 3) == i / S) row[i % S] = v;
+    }
+    quad_order(row);
+}
+
+// sink_forward: p = Sinkhorn(a), rows in, rows out, by distance.
+template <int S>
+__device__ __forceinline__ void sink_forward(const float (&a)[4], float (&p)[4], int start, int steps, float eps) {
+    SinkQuad<S> m;
+    m.start(a, start, eps);
+    const bool slow = m.template run<false>(steps, eps, 0);
+#pragma unroll
+    for (int d = 0; d < 4; d++) p[d] = m.row[d] * (m.us[0] * m.vs[d]);
+    if (__any_sync(~0u, slow)) {
+        float l[S * S], row[4];
+        quad_matrix<S>(a, l);
+        if (slow && (threadIdx.x & 3) == 0) sink_log(S, l, start, steps, eps, 0);
+        quad_row<S>(l, row);
+#pragma unroll
+        for (int d = 0; d < 4; d++)
+            if (slow) p[d] = expf(row[d]);
     }
 }
 
-// sink_backward: g in as the gradient of the result, out as that of the logits a. hist has steps + 4 slots, `stride` apart.
+// sink_backward: g in as the gradient of the result, out as that of the logits a, rows by distance. The history of a warp is a
+// float of each lane and step, after two such that are 1.
+//
+// Reversing a normalisation is G -= Y * t with Y = diag(u) K diag(v) and t the sums of G along it. K times what is added up is
+// taken from G at the end, so that only the sums of G along rows and columns go from step to step.
 template <int S>
-__device__ __forceinline__ void sink_backward(float (&a)[S * S], float (&g)[S * S], int start, int steps, float eps, float4 *hist, int stride) {
-    float y[S * S];
-    sink_start<S>(a, y, start, eps);
-    float4 *logits = hist + steps * stride; // kept out of registers
+__device__ __forceinline__ void sink_backward(const float (&a)[4], float (&g)[4], int start, int steps, float eps, float *hist) {
+    SinkQuad<S> m;
+    m.start(a, start, eps);
+    hist += threadIdx.x & 31;
+    hist[0] = hist[32] = 1.f;
+    const bool slow = m.template run<true>(steps, eps, hist + 64);
+    float up[4], gc[4], takes_row[4] = {0.f, 0.f, 0.f, 0.f}, takes_col[4] = {0.f, 0.f, 0.f, 0.f};
 #pragma unroll
-    for (int i = 0; i < S * S; i++) ((float *)(logits + i / 4 * stride))[i % 4] = a[i];
-    if (sink_run<S, true>(y, start, steps, eps, hist, stride)) {
-        float al[S * S], gl[S * S];
+    for (int d = 0; d < 4; d++) up[d] = g[d], gc[d] = g[d] = quad_live<S>(d) ? g[d] * (m.row[d] * (m.us[0] * m.vs[d])) : 0.f;
+    quad_transpose(gc);
+    float tr = sum4(g), tc = sum4(gc), u = m.us[0], v = m.vs[0];
+    // undo hands on the scale times t; the scale goes back to that of the step before on its side, t to what eps leaves of it.
+    const float *saved = hist + 32 * (steps - 1); // of the step two before
+    auto undo = [&](float &scale, float &t, const float (&k)[4], float other, float (&takes)[4], float &tother) {
+        float x[4];
+        quad_all(scale * t, x);
+        const float back = *saved;
+        t = eps * x[0] * reciprocal(back), scale = back;
+        tother = fmaf(-other, dot4(k, x, 0.f), tother);
 #pragma unroll
-        for (int i = 0; i < S * S; i++) al[i] = ((float *)(logits + i / 4 * stride))[i % 4], gl[i] = g[i];
-        sink_reverse_slow(S, al, gl, start, steps, eps, hist, stride);
-#pragma unroll
-        for (int i = 0; i < S * S; i++) g[i] = gl[i];
-    } else {
-#pragma unroll
-        for (int i = 0; i < S * S; i++) g[i] *= y[i];
-        int k = steps - 1;
-        if (!(k & 1)) sink_undo<S, true>(g, y, hist[k * stride]), k--;
-        float4 r = hist[max(k, 0) * stride], c = hist[max(k - 1, 0) * stride];
-        for (; k > 0; k -= 2) {
-            const float4 rn = hist[max(k - 2, 0) * stride], cn = hist[max(k - 3, 0) * stride]; // of the next round
-            sink_undo<S, false>(g, y, r);
-            sink_undo<S, true>(g, y, c);
-            r = rn, c = cn;
-        }
+        for (int d = 0; d < 4; d++) takes[d] = fmaf(other, x[d], takes[d]);
+        saved -= 32;
+    };
+    int left = steps;
+    bool rows = !(left & 1); // an even number of steps ends on rows
+#pragma unroll 1
+    for (;;) {
+        if (rows) undo(u, tr, m.col, v, takes_col, tc), left--;
+        rows = true;
+        undo(v, tc, m.row, u, takes_row, tr);
+        if (--left == 0) break;
     }
-    if (start == START_EXP && eps == 0.f) return;
+    quad_transpose(takes_col);
 #pragma unroll
-    for (int i = 0; i < S * S; i++) a[i] = ((float *)(logits + i / 4 * stride))[i % 4];
+    for (int d = 0; d < 4; d++) g[d] = fmaf(-m.row[d], takes_row[d] + takes_col[d], g[d]);
+    if (__any_sync(~0u, slow)) {
+        float l[S * S], gl[S * S], row[4];
+        quad_matrix<S>(a, l), quad_matrix<S>(up, gl);
+        if (slow && (threadIdx.x & 3) == 0) sink_reverse_log(S, l, gl, start, steps, eps, hist + 64);
+        quad_row<S>(gl, row);
+#pragma unroll
+        for (int d = 0; d < 4; d++)
+            if (slow) g[d] = row[d];
+    }
     if (start == START_EXP) {
-        // The shift depends on A where eps keeps the first normalisation from cancelling it.
+        if (eps == 0.f) return;
+        // The shift depends on A where eps keeps the first normalisation from cancelling it: minus the sum of a column's gradient
+        // goes to the first of its greatest elements.
+        float ac[4];
 #pragma unroll
-        for (int i = 0; i < S; i++) {
-            const float m = sink_max<S>(a, i, S), t = sink_sum<S>(g, i, S);
-            bool done = false;
+        for (int d = 0; d < 4; d++) ac[d] = quad_live<S>(d) ? a[d] : SINK_MINUS_INFINITY;
+        quad_transpose(ac), quad_transpose(g);
+        const float most = fmaxf(fmaxf(ac[0], ac[1]), fmaxf(ac[2], ac[3])), t = sum4(g);
+        int at = 4;
 #pragma unroll
-            for (int o = 0; o < S; o++)
-                if (!done && a[S * o + i] == m) g[S * o + i] -= t, done = true;
-        }
+        for (int d = 0; d < 4; d++)
+            if (ac[d] == most) at = min(at, (int)(threadIdx.x & 3) ^ d);
+#pragma unroll
+        for (int d = 0; d < 4; d++)
+            if (((threadIdx.x & 3) ^ d) == at) g[d] -= t;
+        quad_transpose(g);
         return;
     }
-    sink_softmax<S>(a, y);
+    if (eps > 0.f) {
 #pragma unroll
-    for (int o = 0; o < S; o++) {
-#pragma unroll
-        for (int i = 0; i < S; i++)
-            if (eps > 0.f) g[S * o + i] *= y[S * o + i] * reciprocal(y[S * o + i] + eps);
-        const float t = sink_sum<S>(g, S * o, 1);
-#pragma unroll
-        for (int i = 0; i < S; i++) g[S * o + i] -= y[S * o + i] * t;
+        for (int d = 0; d < 4; d++) g[d] = quad_live<S>(d) ? g[d] * ((m.row[d] - eps) * reciprocal(m.row[d])) : 0.f;
     }
+    const float t = sum4(g);
+#pragma unroll
+    for (int d = 0; d < 4; d++) g[d] -= (m.row[d] - eps) * t;
 }
+
+// sink_may_underflow: with an eps of 1e-6 or more, the softmax start keeps every element and so every sum far from underflow.
+__device__ __forceinline__ bool sink_may_underflow(int start, float eps) { return eps < SINK_LOW || start == START_EXP; }
 
 // Any n, a group of `lanes` lanes a matrix, matrices in shared memory with rows `pitch` apart. Every lane of the warp must
 // call; `li` is the lane's index in its group. Each function starts and ends with the warp in step.

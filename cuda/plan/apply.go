@@ -341,7 +341,7 @@ func (o *SinkhornForward) Launches(lim Limits, _ Ptr) ([]Launch, error) {
 	a.int(o.Batch, n)
 	a.projection(o.Sinkhorn)
 	if n < 4 || n == 4 && aligned16(o.A, o.Out) {
-		return one(Launch{Name: fmt.Sprintf("mhc_sinkhorn_fwd_n%d", n), Grid: Dim{uint32(min(ceil(o.Batch, 128), int64(lim.SMs)*16)), 1, 1}, Block: Dim{128, 1, 1}, Args: a})
+		return one(Launch{Name: fmt.Sprintf("mhc_sinkhorn_fwd_n%d", n), Grid: Dim{uint32(min(ceil(o.Batch, 32), int64(lim.SMs)*16)), 1, 1}, Block: Dim{128, 1, 1}, Args: a})
 	}
 	threads := int64(128)
 	if n > 32 {
@@ -378,15 +378,10 @@ func (o *SinkhornBackward) shape(lim Limits) sinkhornShape {
 	return s
 }
 
-func (o *SinkhornBackward) fastShape(lim Limits) sinkhornShape {
-	s := sinkhornShape{threads: 32, blocks: min(ceil(o.Batch, 32), int64(lim.SMs)*16)}
-	hist := (int64(o.Sinkhorn.Steps())*4 + 16) * 4 * 32
-	if hist <= maxHistShared {
-		s.shared = hist
-	} else {
-		s.hist = hist * s.blocks
-	}
-	return s
+// fastShape is the shape of the kernel for up to four streams, and reports whether it can be used.
+func (o *SinkhornBackward) fastShape(lim Limits) (sinkhornShape, bool) {
+	s := sinkhornShape{threads: 128, blocks: min(ceil(o.Batch, 32), int64(lim.SMs)*16), shared: 4 * quadHistory(int64(o.Sinkhorn.Steps()))}
+	return s, s.shared <= maxHistShared && (o.N < 4 || o.N == 4 && aligned16(o.A, o.G, o.DA))
 }
 
 // Workspace is the number of bytes of scratch memory: 0 unless the history of many iterations passes the shared memory.
@@ -394,11 +389,7 @@ func (o *SinkhornBackward) Workspace(lim Limits) (int64, error) {
 	if err := firstError(o.Check(), lim.check()); err != nil || o.Batch == 0 {
 		return 0, err
 	}
-	b := o.shape(lim).hist
-	if o.N <= 4 {
-		b = max(b, o.fastShape(lim).hist)
-	}
-	return b, nil
+	return o.shape(lim).hist, nil
 }
 
 // Launches is the plan.
@@ -410,8 +401,8 @@ func (o *SinkhornBackward) Launches(lim Limits, ws Ptr) ([]Launch, error) {
 		return nil, err
 	}
 	name, s := "mhc_sinkhorn_bwd", o.shape(lim)
-	if o.N < 4 || o.N == 4 && aligned16(o.A, o.G, o.DA) {
-		name, s = fmt.Sprintf("mhc_sinkhorn_bwd_n%d", o.N), o.fastShape(lim)
+	if fast, ok := o.fastShape(lim); ok {
+		name, s = fmt.Sprintf("mhc_sinkhorn_bwd_n%d", o.N), fast
 	}
 	if s.hist == 0 {
 		ws = 0

@@ -264,7 +264,7 @@ func (s mixShape) searchBackward(lim Limits) backwardSplit {
 			part := float64(0)
 			if splits > 1 {
 				// A write and a read of the partial sums through the L2, and the read by the last block.
-				part = float64(splits*s.k*b.chunks*b.width*8)/4e6 + float64(splits*cw*b.warpColumns*b.width*4)/80e3
+				part = 1.5 + float64(splits*s.k*b.chunks*b.width*8)/4e6 + float64(splits*cw*b.warpColumns*b.width*4)/80e3
 			}
 			cost := float64(waves)*run + part
 			if best == 0 || cost < best {
@@ -290,6 +290,9 @@ func (s mixShape) searchBackward(lim Limits) backwardSplit {
 	return b
 }
 
+// quadHistory is the size of the history that a warp keeps of the Sinkhorn of up to four streams, four lanes a token.
+func quadHistory(steps int64) int64 { return (steps + 2) * 32 * 4 }
+
 // wide is whether dx and dphi are two launches, without packed phi.
 func (b backwardSplit) wide() bool { return b.width > 24 }
 
@@ -300,6 +303,7 @@ func (b backwardSplit) packedVectors() int64 { return 3 * b.warpColumns / 32 }
 // gradBlock is the shape of the kernel that turns upstream gradients into z.
 type gradBlock struct {
 	name    string
+	fast    bool // up to four streams
 	blocks  int64
 	threads int64
 	shared  int64
@@ -309,17 +313,9 @@ type gradBlock struct {
 const maxHistShared = 64 << 10
 
 func gradShape(lim Limits, s mixShape, mode, streams, steps int64, fast bool) gradBlock {
-	if fast {
-		g := gradBlock{name: fmt.Sprintf("mhc_grad_logits_n%d", streams), threads: 32}
-		g.blocks = min(max(ceil(s.n, 32), 1), int64(lim.SMs)*8)
-		hist := (steps*4 + 16) * 4 * 32
-		g.shared = 32 * 28 * 4
-		if g.shared+hist <= maxHistShared {
-			g.shared += hist
-		} else {
-			g.hist = hist * g.blocks
-		}
-		return g
+	if shared := 4 * quadHistory(steps); fast && shared <= maxHistShared {
+		return gradBlock{name: fmt.Sprintf("mhc_grad_logits_n%d", streams), fast: true, threads: 128, shared: shared,
+			blocks: min(max(ceil(s.n, 32), 1), int64(lim.SMs)*8)}
 	}
 	g := gradBlock{name: "mhc_grad_logits", threads: 128}
 	lanes := int64(32)
@@ -488,6 +484,8 @@ func (p backwardPlan) launches(lim Limits, ws Ptr, v backwardArgs) []Launch {
 	a.int(p.grad.blocks)
 	a.ptr(v.phi, packed)
 	a.int(int64(s.pt), sk, sm, sp.shares(), sp.warpColumns/8, dxParts(s.xt))
+	a.ptr(v.x)
+	a.int(p.ahead(int64(v.sinkhorn.Steps())))
 	ls := []Launch{{Name: p.grad.name, Grid: Dim{uint32(p.grad.blocks + beside), 1, 1}, Block: Dim{uint32(p.grad.threads), 1, 1}, Shared: uint32(p.grad.shared), Args: a}}
 
 	aligned := s.rowsAligned() && aligned16(v.x, v.dx)
@@ -530,6 +528,16 @@ func (p backwardPlan) launches(lim Limits, ws Ptr, v backwardArgs) []Launch {
 		})
 	}
 	return ls
+}
+
+// ahead is the size of the x that the first kernel brings to the L2 for the next one while Sinkhorn leaves the memory idle: all
+// of it, where the tokens are few and the steps many.
+func (p backwardPlan) ahead(steps int64) int64 {
+	const most = 20 << 20 // two fifths of an H200's L2
+	if bytes := p.s.n * p.s.k * p.s.xt.Size(); bytes <= most && steps >= 30 && p.grad.fast {
+		return bytes
+	}
+	return 0
 }
 
 // dxParts is the number of bfloat16 parts that hold an element of phi in the product that gives dx. One costs an error of up to
