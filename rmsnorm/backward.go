@@ -1,6 +1,8 @@
 package rmsnorm
 
 import (
+	"sync/atomic"
+
 	"github.com/mhc-go/mhc/dtype"
 	"github.com/mhc-go/mhc/internal/kernel/around"
 	"github.com/mhc-go/mhc/internal/kernel/matmul"
@@ -27,12 +29,10 @@ func backward[S, P dtype.Storage, A dtype.Float](dx []S, dphi []P, x []S, phi []
 	}
 	l := newLayout[A](d)
 	rows, chunks := chunk(&l)
-	var partial []A // [chunks], each a packed dphi
+	var parts *parts[A]
 	if dphi != nil {
-		buffer := scratch.Borrow[A](&partials, chunks*l.packed())
-		defer scratch.GiveBack(&partials, buffer)
-		partial = *buffer
-		clear(partial)
+		parts = newParts(&l, chunks)
+		defer scratch.GiveBack(&partials, parts.buffer)
 	}
 	var w []A
 	if dx != nil {
@@ -44,7 +44,13 @@ func backward[S, P dtype.Storage, A dtype.Float](dx []S, dphi []P, x []S, phi []
 	defer scratch.GiveBack(&upstreams, up.buffer)
 	past := around.Worth(dx) && around.Aligned(dx, d.K)
 	parallel.Blocks(l.blocks()*chunks, 1, func(piece, _, _ int) {
-		c, b := piece/l.blocks(), l.block(piece%l.blocks())
+		c, i := piece/l.blocks(), piece%l.blocks()
+		b := l.block(i)
+		var part []A
+		if dphi != nil {
+			part = parts.of(c, b)
+			clear(part)
+		}
 		buffer := scratch.Borrow[A](&tiles, backwardRows*(matmul.Strip+l.stride))
 		defer scratch.GiveBack(&tiles, buffer)
 		y, out := (*buffer)[:backwardRows*matmul.Strip], (*buffer)[backwardRows*matmul.Strip:]
@@ -56,7 +62,7 @@ func backward[S, P dtype.Storage, A dtype.Float](dx []S, dphi []P, x []S, phi []
 				load(&l, y, matmul.Strip, x, t, rows, strip, r[t:], nil)
 				if dphi != nil {
 					next, step := coming(&l, x, t+backwardRows, strip.lo)
-					l.Outer(partial[c*l.packed()+strip.at:], l.stride, y, up.dmix[t*l.columns:], l.columns, rows, next, step)
+					l.Outer(part[s:], l.stride, y, up.dmix[t*l.columns:], l.columns, rows, next, step)
 				}
 				if dx != nil {
 					expand(&l, dx, out, y, t, rows, b, s, w, up, past)
@@ -69,17 +75,39 @@ func backward[S, P dtype.Storage, A dtype.Float](dx []S, dphi []P, x []S, phi []
 		if past {
 			around.Fence()
 		}
-	})
-	if dphi == nil {
-		return
-	}
-	l.each(chunks, func(b block) {
-		sum := partial[b.at:][:l.columns*l.stride]
-		for c := 1; c < chunks; c++ {
-			l.Add(sum, partial[c*l.packed()+b.at:][:len(sum)])
+		if dphi != nil && parts.last(i) {
+			unpack(&l, dphi, parts.sum(b), b)
 		}
-		unpack(&l, dphi, sum, b)
 	})
+}
+
+// parts are the sums of dphi over chunks of the tokens.
+type parts[A dtype.Float] struct {
+	l      *layout[A]
+	chunks int
+	buffer *[]A           // [chunks], each a packed dphi
+	done   []atomic.Int32 // the number of chunks that are summed, by block
+}
+
+func newParts[A dtype.Float](l *layout[A], chunks int) *parts[A] {
+	return &parts[A]{l, chunks, scratch.Borrow[A](&partials, chunks*l.packed()), make([]atomic.Int32, l.blocks())}
+}
+
+// of is a chunk's part of a block.
+func (p *parts[A]) of(chunk int, b block) []A {
+	return (*p.buffer)[chunk*p.l.packed()+b.at:][:p.l.columns*p.l.stride]
+}
+
+// last says that one chunk more is summed, and whether it is block i's last.
+func (p *parts[A]) last(i int) bool { return int(p.done[i].Add(1)) == p.chunks }
+
+// sum adds up the chunks, in their order, in the place of the first.
+func (p *parts[A]) sum(b block) []A {
+	sum := p.of(0, b)
+	for c := 1; c < p.chunks; c++ {
+		p.l.Add(sum, p.of(c, b))
+	}
+	return sum
 }
 
 // chunk cuts the tokens into chunks of so many rows, by the sizes alone: as many
@@ -117,7 +145,7 @@ func newUpstream[A dtype.Float](l *layout[A], mix, r, dmix []A) upstream[A] {
 	if copied > 0 {
 		up.dmix = (*buffer)[n+tokens:]
 	}
-	parallel.Blocks(l.Tokens, max(1, 1<<14/l.M), func(_, lo, hi int) {
+	parallel.Blocks(l.Tokens, max(1, 1<<16/l.M), func(_, lo, hi int) {
 		for t := lo; t < hi; t++ {
 			g, m, rt := dmix[t*l.M:][:l.M], mix[t*l.M:][:l.M], r[t]
 			z := up.z[t*l.columns:][:l.columns]

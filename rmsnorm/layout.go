@@ -16,9 +16,9 @@ const (
 	// lineBytes is a cache line. Rows of a tile lie one more than a block apart, lest
 	// they compete for the same few places of a cache.
 	lineBytes = 64
-	// grain is how many numbers of phi make a piece of work that is worth a goroutine,
-	// where each is gone through once: some 20 microseconds.
-	grain = 200_000
+	// packing is how many numbers of phi make a piece of work that is worth a
+	// goroutine: some 20 microseconds.
+	packing = 200_000
 )
 
 // layout says how K is cut into blocks and phi packed (package matmul).
@@ -57,50 +57,47 @@ func (b block) strip(s int) block {
 	return block{b.at + s, b.lo + s, min(b.lo+s+matmul.Strip, b.hi), matmul.Strip}
 }
 
-// each calls f with every block, concurrently where there are many: times is how
-// often f goes through a block's part of phi.
-func (l *layout[A]) each(times int, f func(b block)) {
-	parallel.Blocks(l.blocks(), max(1, grain/(l.columns*l.span*times)), func(_, lo, hi int) {
-		for i := lo; i < hi; i++ {
-			f(l.block(i))
-		}
-	})
-}
-
 // packed is the length of a packed phi.
 func (l *layout[A]) packed() int { return l.blocks() * l.columns * l.stride }
 
 // pack returns phi packed, in a buffer to give back.
 func pack[A dtype.Float, P dtype.Storage](l *layout[A], phi []P) *[]A {
 	buffer := scratch.Borrow[A](&packed, l.packed())
-	l.each(1, func(b block) {
-		dst := (*buffer)[b.at:]
-		for j := range l.columns {
-			first := 0
-			if j < l.M {
-				first = b.hi - b.lo
-			}
-			clear(dst[j*l.stride+first : j*l.stride+b.width])
-		}
-		if l.Transposed {
-			for j := range l.M {
-				dtype.Widen(dst[j*l.stride:][:b.hi-b.lo], phi[j*l.K+b.lo:][:b.hi-b.lo])
-			}
-			return
-		}
-		wide := scratch.Borrow[A](&wides, matmul.Strip*l.M)
-		defer scratch.GiveBack(&wides, wide)
-		for k := b.lo; k < b.hi; k += matmul.Strip {
-			rows := min(matmul.Strip, b.hi-k)
-			src, ok := any(phi[k*l.M:]).([]A)
-			if !ok {
-				src = (*wide)[:rows*l.M]
-				dtype.Widen(src, phi[k*l.M:][:rows*l.M])
-			}
-			l.Transpose(dst[k-b.lo:], l.stride, src, l.M, rows, l.M)
+	parallel.Blocks(l.blocks(), max(1, packing/(l.columns*l.span)), func(_, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			packBlock(l, (*buffer), phi, l.block(i))
 		}
 	})
 	return buffer
+}
+
+// packBlock packs one block of phi.
+func packBlock[A dtype.Float, P dtype.Storage](l *layout[A], dst []A, phi []P, b block) {
+	dst = dst[b.at:]
+	for j := range l.columns {
+		first := 0
+		if j < l.M {
+			first = b.hi - b.lo
+		}
+		clear(dst[j*l.stride+first : j*l.stride+b.width])
+	}
+	if l.Transposed {
+		for j := range l.M {
+			dtype.Widen(dst[j*l.stride:][:b.hi-b.lo], phi[j*l.K+b.lo:][:b.hi-b.lo])
+		}
+		return
+	}
+	wide := scratch.Borrow[A](&wides, matmul.Strip*l.M)
+	defer scratch.GiveBack(&wides, wide)
+	for k := b.lo; k < b.hi; k += matmul.Strip {
+		rows := min(matmul.Strip, b.hi-k)
+		src, ok := any(phi[k*l.M:]).([]A)
+		if !ok {
+			src = (*wide)[:rows*l.M]
+			dtype.Widen(src, phi[k*l.M:][:rows*l.M])
+		}
+		l.Transpose(dst[k-b.lo:], l.stride, src, l.M, rows, l.M)
+	}
 }
 
 // unpack writes a block of a packed matrix to dst, which has phi's layout.
