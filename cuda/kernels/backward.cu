@@ -134,51 +134,63 @@ struct DPhi {
     int type;
     i64 sk, sm, K, M;
 
-    // put stores item i of the sums of several warps, [warp][fragment][lane], whose first columns are col0 and m0.
-    template <class T, int NB>
-    __device__ __forceinline__ void put(int i, i64 col0, i64 m0, float4 s) const {
-        const int F = T::VEC / 2 * NB, lane = i & 31, f = i / 32 % F, g = lane >> 2;
-        const i64 m = m0 + f % NB * 8 + 2 * (lane & 3);
-        const i64 k = col0 + (i64)(i / 32 / F) * 8 * T::VEC + block_column<T>(2 * (f / NB), g >> 1, g & 1);
-        const i64 kn = k + block_column<T>(1, 0, 0); // of the next n block
-        const bool paired = sm == 1 && sk % 2 == 0 && ((unsigned long long)p & 7) == 0;
-        const float v[4] = {s.x, s.y, s.z, s.w};
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const i64 kk = h ? kn : k, at = kk * sk + m * sm;
-            if (kk >= K || m >= M) continue;
-            if (paired && m + 1 < M) {
-                if (type == TYPE_F32)
-                    *(float2 *)((float *)p + at) = make_float2(v[2 * h], v[2 * h + 1]);
-                else
-                    *(u32 *)((u16 *)p + at) = type == TYPE_BF16 ? pack_bf16(v[2 * h], v[2 * h + 1]) : pack_f16(v[2 * h], v[2 * h + 1]);
-            } else {
-                store_any(p, at, type, v[2 * h]);
-                if (m + 1 < M) store_any(p, at + sm, type, v[2 * h + 1]);
-            }
+    // pair stores columns m and m + 1 of row k.
+    __device__ __forceinline__ void pair(i64 k, i64 m, float a, float b) const {
+        if (k >= K || m >= M) return;
+        const i64 at = k * sk + m * sm;
+        if (sm == 1 && sk % 2 == 0 && ((unsigned long long)p & 7) == 0 && m + 1 < M) {
+            if (type == TYPE_F32)
+                *(float2 *)((float *)p + at) = make_float2(a, b);
+            else
+                *(u32 *)((u16 *)p + at) = type == TYPE_BF16 ? pack_bf16(a, b) : pack_f16(a, b);
+        } else {
+            store_any(p, at, type, a);
+            if (m + 1 < M) store_any(p, at + sm, type, b);
         }
     }
+
+    // put stores item i of the sums of several warps, [warp][fragment][lane], whose first column of X is col0.
+    template <class T, int NB>
+    __device__ __forceinline__ void put(int i, i64 col0, float4 s) const {
+        const int F = T::VEC / 2 * NB, lane = i & 31, f = i / 32 % F, g = lane >> 2, m = f % NB * 8 + 2 * (lane & 3);
+        const i64 k = col0 + (i64)(i / 32 / F) * 8 * T::VEC + block_column<T>(2 * (f / NB), g >> 1, g & 1);
+        pair(k, m, s.x, s.y);
+        pair(k + block_column<T>(1, 0, 0), m, s.z, s.w); // of the next n block
+    }
 };
+
+// last_block is whether the block is the last of `splits` to come here, for the whole of it: what the others wrote before is there.
+__device__ __forceinline__ bool last_block(unsigned long long *counter, int splits) {
+    __shared__ bool is_last;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        is_last = atomicAdd(counter, 1ull) == (unsigned long long)(splits - 1);
+        __threadfence();
+    }
+    __syncthreads();
+    return is_last;
+}
 
 // DEPTH is the number of tiles of a warp on their way or in use.
 #define DEPTH 4
 
-// add_parts: db and dalpha from the per-block sums. 384 threads; columns in 32s, blocks over 12 warps.
+// add_parts: db and dalpha from the per-block sums. Columns in 32s, blocks over the warps.
 __device__ __forceinline__ void add_parts(const float *part, i64 blocks, int cols, int m, float *db, float *dalpha, float *sh) {
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
     for (int c0 = 0; c0 < cols; c0 += 32) {
         const int c = c0 + lane;
         float s = 0.f;
         if (c < cols) {
 #pragma unroll 8
-            for (i64 q = warp; q < blocks; q += 12) s += __ldg(part + q * cols + c);
+            for (i64 q = warp; q < blocks; q += warps) s += __ldg(part + q * cols + c);
         }
         sh[warp * 32 + lane] = s;
         __syncthreads();
         if (warp == 0 && c < cols) {
             s = 0.f;
 #pragma unroll
-            for (int q = 0; q < 12; q++) s += sh[q * 32 + lane];
+            for (int q = 0; q < warps; q++) s += sh[q * 32 + lane];
             if (c < m)
                 db[c] = s;
             else
@@ -188,21 +200,21 @@ __device__ __forceinline__ void add_parts(const float *part, i64 blocks, int col
     }
 }
 
-template <class T, int NB, bool DX, bool HEAD, bool AL>
+template <class T, bool HEAD, bool AL>
 __device__ __forceinline__ void dx_dphi(const void *xv, const uint4 *packed, const char *z, void *dxv, void *dphi, float *partial,
                                         unsigned long long *counters, const float *part, float *db, float *dalpha, const void *hg,
                                         const float *hw, int dtype, i64 sk, i64 sm, i64 N, i64 K, i64 M, int groups,
                                         int splits, i64 split_tokens, int CW, int TW, int Q, i64 parts_blocks, int parts_cols, i64 C) {
     extern __shared__ __align__(128) uint4 shared[];
     typedef typename T::elem E;
-    const int VEC = T::VEC, NJ = VEC, COLS = 8 * NJ, W = ZRow<NB>::W, ZR = ZRow<NB>::BYTES, P = T::DXPARTS;
+    const int VEC = T::VEC, NJ = VEC, NB = 3, COLS = 8 * NJ, ZR = ZRow<NB>::BYTES, P = T::DXPARTS;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
 
     if ((int)blockIdx.x == groups * splits) {
-        if (blockIdx.y == 0) add_parts(part, parts_blocks, parts_cols, (int)M, db, dalpha, (float *)shared);
+        add_parts(part, parts_blocks, parts_cols, (int)M, db, dalpha, (float *)shared);
         return;
     }
-    const int grp = blockIdx.x % groups, split = blockIdx.x / groups, chunk = blockIdx.y;
+    const int grp = blockIdx.x % groups, split = blockIdx.x / groups;
     const int cw = warp % CW, tw = warp / CW;
     const i64 col0 = ((i64)grp * CW + cw) * COLS;
     const i64 first = split * split_tokens;
@@ -212,7 +224,7 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const uint4 *packed, con
     E *dx = (E *)dxv;
     const bool busy = col0 < K;
 
-    const char *zsrc = z + ((i64)chunk * N + first) * ZR;
+    const char *zsrc = z + first * ZR;
     const int zstage = stage_tokens * ZR;
     const u32 zbuf = shared_address(shared + WARPS * DEPTH * 128);
     auto stage = [&](int s) { // starts the copy of the rows of stage s; zeros past the end
@@ -259,19 +271,17 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const uint4 *packed, con
 
     // phi, as right operand of dx: words of a lane, see pack_phi.
     u32 ph[NJ][3][P];
-    if constexpr (DX) {
-        const uint4 *pk = packed + ((i64)grp * CW + cw) * (3 * NJ / 4) * P * 32 + lane;
+    const uint4 *pk = packed + ((i64)grp * CW + cw) * (3 * NJ / 4) * P * 32 + lane;
 #pragma unroll
-        for (int p = 0; p < P; p++)
+    for (int p = 0; p < P; p++)
 #pragma unroll
-            for (int v = 0; v < 3 * NJ / 4; v++) {
-                const uint4 w = __ldg(pk + (p * (3 * NJ / 4) + v) * 32);
-                ph[(4 * v) / 3][(4 * v) % 3][p] = w.x;
-                ph[(4 * v + 1) / 3][(4 * v + 1) % 3][p] = w.y;
-                ph[(4 * v + 2) / 3][(4 * v + 2) % 3][p] = w.z;
-                ph[(4 * v + 3) / 3][(4 * v + 3) % 3][p] = w.w;
-            }
-    }
+        for (int v = 0; v < 3 * NJ / 4; v++) {
+            const uint4 w = __ldg(pk + (p * (3 * NJ / 4) + v) * 32);
+            ph[(4 * v) / 3][(4 * v) % 3][p] = w.x;
+            ph[(4 * v + 1) / 3][(4 * v + 1) % 3][p] = w.y;
+            ph[(4 * v + 2) / 3][(4 * v + 2) % 3][p] = w.z;
+            ph[(4 * v + 3) / 3][(4 * v + 3) % 3][p] = w.w;
+        }
 
     float acc[NJ / 2][NB][4];
 #pragma unroll
@@ -306,7 +316,7 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const uint4 *packed, con
             uint4 cur[2][2];
             own_words(cur, mine);
             dphi_products<T, NB>(acc, cur, zat);
-            if constexpr (DX) if (dx) {
+            if (dx) {
                 dx_products<T, P>(ph, cur, zat, mine, [&](int l, float(&f0)[VEC], float(&f1)[VEC]) {
                     if (!HEAD) return; // plus w[i] g[c] of the weighted sum
                     const i64 col = col0 + l * 4 * VEC + t * VEC, n = K / C;
@@ -355,163 +365,50 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const uint4 *packed, con
     __syncthreads();
     const int items = CW * F * 32;
     const DPhi out_phi = {dphi, dtype, sk, sm, K, M};
-    const i64 group0 = (i64)grp * CW * COLS, m0 = (i64)chunk * W;
-    float4 *slots = (float4 *)partial + ((i64)chunk * splits * groups + grp) * items; // of split s: + s * groups * items
+    const i64 group0 = (i64)grp * CW * COLS;
+    float4 *slots = (float4 *)partial + (i64)grp * items; // of split s: + s * groups * items
 #pragma unroll 1
     for (int i = threadIdx.x; i < items; i += WARPS * 32) {
         float4 s = make_float4(0.f, 0.f, 0.f, 0.f);
 #pragma unroll 4
         for (int q = 0; q < TW; q++) add4(s, sums[q * items + i]);
         if (splits == 1)
-            out_phi.put<T, NB>(i, group0, m0, s);
+            out_phi.put<T, NB>(i, group0, s);
         else
             slots[(i64)split * groups * items + i] = s;
     }
     if (splits == 1) return;
 
     // Over the blocks: the last one of this group adds.
-    __shared__ bool is_last;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        is_last = atomicAdd(counters + chunk * groups + grp, 1ull) == (unsigned long long)(splits - 1);
-        __threadfence();
-    }
-    __syncthreads();
-    if (!is_last) return;
+    if (!last_block(counters + grp, splits)) return;
 #pragma unroll 1
     for (int i = threadIdx.x; i < items; i += WARPS * 32) {
         float4 s = make_float4(0.f, 0.f, 0.f, 0.f);
 #pragma unroll 4
         for (int q = 0; q < splits; q++) add4(s, __ldcg(slots + (i64)q * groups * items + i));
-        out_phi.put<T, NB>(i, group0, m0, s);
+        out_phi.put<T, NB>(i, group0, s);
     }
 }
 
 // x [N, K], packed phi, z, dx (may be 0), dphi (strides of phi), partial sums of dphi, counters (zero), partial sums of db and dalpha,
 // db, dalpha; head: g [N, C], w [N, n]; type and strides of dphi, N, K, M; groups of columns, splits of the tokens,
 // tokens of a split, warps of a block along K and along the tokens, tiles of a stage; blocks and columns of the partial sums; C.
-// Grid: groups * splits, and one block more where there is a db; chunks of columns of z. Block: 384. Shared: the rings
-// and two stages of z, or the sums of dphi of all warps.
-#define DX_DPHI(name, T, NB, DX, HEAD, AL)                                                                                          \
+// Grid: groups * splits, and one block more where there is a db. Block: 384. Shared: the rings and two stages of z, or the sums of
+// dphi of all warps.
+#define DX_DPHI(name, T, HEAD, AL)                                                                                                  \
     extern "C" __global__ void __launch_bounds__(384, 1)                                                                            \
         name(const void *x, const uint4 *packed, const char *z, void *dx, void *dphi, float *partial, unsigned long long *counters, \
              const float *part, float *db, float *dalpha, const void *hg, const float *hw, i64 dtype, i64 sk, i64 sm,               \
              i64 N, i64 K, i64 M, i64 groups, i64 splits, i64 split_tokens, i64 cw, i64 tw, i64 q, i64 pb, i64 pc, i64 C) {         \
-        dx_dphi<T, NB, DX, HEAD, AL>(x, packed, z, dx, dphi, partial, counters, part, db, dalpha, hg, hw, (int)dtype, sk, sm,       \
-                                     N, K, M, (int)groups, (int)splits, split_tokens, (int)cw, (int)tw, (int)q, pb, (int)pc, C); \
+        dx_dphi<T, HEAD, AL>(x, packed, z, dx, dphi, partial, counters, part, db, dalpha, hg, hw, (int)dtype, sk, sm, N, K, M,      \
+                             (int)groups, (int)splits, split_tokens, (int)cw, (int)tw, (int)q, pb, (int)pc, C);                     \
     }
-#define DX_DPHIS(t, T)                                          \
-    DX_DPHI(mhc_dx_dphi_##t, T, 3, true, false, true)           \
-    DX_DPHI(mhc_dx_dphi_##t##_any, T, 3, true, false, false)    \
-    DX_DPHI(mhc_head_dx_dphi_##t, T, 3, true, true, true)       \
-    DX_DPHI(mhc_head_dx_dphi_##t##_any, T, 3, true, true, false) \
-    DX_DPHI(mhc_dphi_##t, T, 5, false, false, true)             \
-    DX_DPHI(mhc_dphi_##t##_any, T, 5, false, false, false)
+#define DX_DPHIS(t, T)                                 \
+    DX_DPHI(mhc_dx_dphi_##t, T, false, true)           \
+    DX_DPHI(mhc_dx_dphi_##t##_any, T, false, false)    \
+    DX_DPHI(mhc_head_dx_dphi_##t, T, true, true)       \
+    DX_DPHI(mhc_head_dx_dphi_##t##_any, T, true, false)
 
 DX_DPHIS(bf16, BF16)
 DX_DPHIS(f16, F16)
 DX_DPHIS(f32, F32)
-
-// dx_chunks: dx alone, where z has more than one chunk of 40 columns. A block owns 128 bytes of the columns of X with all rows
-// of phi^T in shared memory; a warp 32 tokens.
-template <class T, bool AL>
-__device__ __forceinline__ void dx_chunks(const void *xv, const void *phi, const char *z, void *dxv, int type, i64 sk, i64 sm, i64 N,
-                                          i64 K, i64 M, int chunks) {
-    extern __shared__ uint2 frags[]; // [chunk][k step of 3][n block][lane], high words; then the low ones
-    typedef typename T::elem E;
-    const int VEC = T::VEC, HV = VEC / 2, NJ = VEC, COLS = 8 * NJ, W = 40, ZR = 4 * W + 16, P = T::DXPARTS;
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
-    const i64 col0 = (i64)blockIdx.x * COLS;
-    const int count = chunks * 3 * NJ * 32;
-    for (int i = threadIdx.x; i < count; i += blockDim.x) {
-        const int ln = i & 31, j = i / 32 % NJ, ks = i / (32 * NJ) % 3, ch = i / (32 * NJ * 3);
-        const int gg = ln >> 2, tt = ln & 3;
-        const i64 k = col0 + block_column<T>(j, gg >> 1, gg & 1);
-        u32 hi[2], lo[2];
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int c = ks * 16 + h * 8 + 2 * tt;
-            const i64 m = (i64)ch * W + c;
-            const float a = c < W && k < K && m < M ? load_any(phi, k * sk + m * sm, type) : 0.f;
-            const float b = c < W && k < K && m + 1 < M ? load_any(phi, k * sk + (m + 1) * sm, type) : 0.f;
-            split2(a, b, hi[h], lo[h]);
-        }
-        frags[i] = make_uint2(hi[0], hi[1]);
-        if (P == 2) frags[count + i] = make_uint2(lo[0], lo[1]);
-    }
-    __syncthreads();
-    const E *x = (const E *)xv;
-    E *dx = (E *)dxv;
-    for (i64 base = (i64)blockIdx.y * 256; base < N; base += (i64)gridDim.y * 256) {
-        const i64 row0 = base + warp * 32;
-        if (row0 >= N) continue;
-        float acc[2][NJ][4];
-#pragma unroll
-        for (int b = 0; b < 2; b++)
-#pragma unroll
-            for (int j = 0; j < NJ; j++) acc[b][j][0] = acc[b][j][1] = acc[b][j][2] = acc[b][j][3] = 0.f;
-        for (int ch = 0; ch < chunks; ch++) {
-            const char *zc = z + (i64)ch * N * ZR;
-#pragma unroll
-            for (int ks = 0; ks < 3; ks++) {
-                u32 ah[2][4], al[2][4];
-#pragma unroll
-                for (int b = 0; b < 2; b++)
-#pragma unroll
-                    for (int q = 0; q < 4; q++) {
-                        const i64 row = row0 + b * 16 + (q & 1) * 8 + g;
-                        const int c = ks * 16 + (q >> 1) * 8 + 2 * t;
-                        const bool in = row < N && c < W;
-                        ah[b][q] = in ? __ldg((const u32 *)(zc + row * ZR + 2 * c)) : 0;
-                        al[b][q] = in ? __ldg((const u32 *)(zc + row * ZR + 2 * W + 2 * c)) : 0;
-                    }
-#pragma unroll
-                for (int j = 0; j < NJ; j++) {
-                    const int at = ((ch * 3 + ks) * NJ + j) * 32 + lane;
-                    const uint2 h = frags[at];
-                    uint2 l = make_uint2(0, 0);
-                    if (P == 2) l = frags[count + at];
-#pragma unroll
-                    for (int b = 0; b < 2; b++) {
-                        mma16816(acc[b][j], ah[b][0], ah[b][1], ah[b][2], ah[b][3], h.x, h.y);
-                        mma16816(acc[b][j], al[b][0], al[b][1], al[b][2], al[b][3], h.x, h.y);
-                        if (P == 2) mma16816(acc[b][j], ah[b][0], ah[b][1], ah[b][2], ah[b][3], l.x, l.y);
-                    }
-                }
-            }
-        }
-#pragma unroll
-        for (int b = 0; b < 2; b++)
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const i64 row = row0 + b * 16 + h * 8 + g;
-                const float c = row < N ? *(const float *)(z + row * ZR + 4 * W) : 0.f;
-#pragma unroll
-                for (int l = 0; l < 2; l++) {
-                    const i64 col = col0 + l * 4 * VEC + t * VEC;
-                    float f[VEC];
-                    T::unpack(load_row<T, AL>(x + row * K, col, K, row < N), f);
-#pragma unroll
-                    for (int w = 0; w < HV; w++) {
-                        f[2 * w] = fmaf(c, f[2 * w], acc[b][l * HV + w][2 * h]);
-                        f[2 * w + 1] = fmaf(c, f[2 * w + 1], acc[b][l * HV + w][2 * h + 1]);
-                    }
-                    store_row<T, AL>(dx + row * K, col, K, row < N, T::pack(f));
-                }
-            }
-    }
-}
-
-// x [N, K], phi, z, dx; type and strides of phi; N, K, M, chunks of z. Grid: 128-byte groups of columns, blocks of tokens.
-#define DX_CHUNKS(name, T, AL)                                                                                                      \
-    extern "C" __global__ void __launch_bounds__(256) name(const void *x, const void *phi, const char *z, void *dx, i64 type, i64 sk, \
-                                                           i64 sm, i64 N, i64 K, i64 M, i64 chunks) {                               \
-        dx_chunks<T, AL>(x, phi, z, dx, (int)type, sk, sm, N, K, M, (int)chunks);                                                   \
-    }
-DX_CHUNKS(mhc_dx_bf16, BF16, true)
-DX_CHUNKS(mhc_dx_bf16_any, BF16, false)
-DX_CHUNKS(mhc_dx_f16, F16, true)
-DX_CHUNKS(mhc_dx_f16_any, F16, false)
-DX_CHUNKS(mhc_dx_f32, F32, true)
-DX_CHUNKS(mhc_dx_f32_any, F32, false)

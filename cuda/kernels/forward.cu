@@ -18,18 +18,18 @@
 // FDEPTH is the number of tiles of a warp on their way or in use.
 #define FDEPTH 3
 
-// mix_partial: partial[chunk][range][token][W + 4]: W = 8*NB columns, the sum of squares, zeros. P parts of phi.
-template <class T, int P, int NB, bool AL>
+// mix_partial: partial[range][token][W + 4]: W = 24 columns, the sum of squares, zeros. P parts of phi.
+template <class T, int P, bool AL>
 __device__ __forceinline__ void mix_partial(const void *xv, const void *phi, float *partial, int type, i64 sk, i64 sm,
                                             i64 N, i64 K, i64 M, int range, int ranges) {
     extern __shared__ __align__(128) uint4 shared[]; // rings, then fragments
     typedef typename T::elem E;
-    const int VEC = T::VEC, W = NB * 8, TILE = 8 * VEC, PITCH = 72 * P;
+    const int VEC = T::VEC, NB = 3, W = NB * 8, TILE = 8 * VEC, PITCH = 72 * P;
     const bool MMASQ = T::PARTS == 1; // sums of squares on the tensor cores too: x x^T, of which the diagonal counts
     const E *x = (const E *)xv;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5, g = lane >> 2, t = lane & 3;
     const int r = blockIdx.x % ranges, tb = blockIdx.x / ranges, tbs = gridDim.x / ranges;
-    const i64 k0 = (i64)r * range, m0 = (i64)blockIdx.y * W;
+    const i64 k0 = (i64)r * range;
     const int len = (int)min((i64)range, K - k0), steps = (len + TILE - 1) / TILE, whole = len / TILE;
     u32 *frag = (u32 *)(shared + warps * FDEPTH * 128); // [k step][n block], PITCH apart: [lane][part][2], rows 0-1 and 2-3 of a lane
 
@@ -75,7 +75,7 @@ __device__ __forceinline__ void mix_partial(const void *xv, const void *phi, flo
 #pragma unroll
             for (int u = 0; u < R; u++) {
                 const int tk = size == 2 ? task + u * threads : task, row = row_of(tk);
-                const i64 m = m0 + (tk >> 2) % NB * 8;
+                const i64 m = (tk >> 2) % NB * 8;
                 const char *p = (const char *)phi + ((k0 + row) * sk + m) * size + (size == 4 ? u * 16 : 0);
 #pragma unroll
                 for (int i = 0; i < 4; i++)
@@ -148,7 +148,7 @@ __device__ __forceinline__ void mix_partial(const void *xv, const void *phi, flo
 #pragma unroll 1
                 for (int task = threadIdx.x; task < tasks; task += threads) {
                     const int row = row_of(task);
-                    const i64 m = m0 + (task >> 2) % NB * 8;
+                    const i64 m = (task >> 2) % NB * 8;
                     float f[4][8];
 #pragma unroll
                     for (int i = 0; i < 4; i++)
@@ -225,7 +225,7 @@ __device__ __forceinline__ void mix_partial(const void *xv, const void *phi, flo
         if (++ps < steps) continue;
         // The tile is done.
         const i64 row = pt * 16 + g;
-        float *p = partial + (((i64)blockIdx.y * ranges + r) * N + row) * (W + 4) + 2 * t;
+        float *p = partial + ((i64)r * N + row) * (W + 4) + 2 * t;
 #pragma unroll
         for (int j = 0; j < NB; j++) {
             if (row < N) *(float2 *)(p + j * 8) = make_float2(acc[j][0], acc[j][1]);
@@ -245,17 +245,15 @@ __device__ __forceinline__ void mix_partial(const void *xv, const void *phi, flo
 }
 
 // x [N, K], phi with strides sk and sm, partial; type of phi; N, K, M; rows of a range (a multiple of 64), ranges.
-// Grid: ranges * token blocks, chunks of columns. Block: up to 512. Shared: the rings and the fragments of a range.
-#define MIX_PARTIAL(name, T, P, NB, AL)                                                                                          \
+// Grid: ranges * token blocks. Block: up to 512. Shared: the rings and the fragments of a range.
+#define MIX_PARTIAL(name, T, P, AL)                                                                                              \
     extern "C" __global__ void __launch_bounds__(512, 1) name(const void *x, const void *phi, float *partial,                    \
                                                               i64 type, i64 sk, i64 sm, i64 N, i64 K, i64 M, i64 range, i64 ranges) { \
-        mix_partial<T, P, NB, AL>(x, phi, partial, (int)type, sk, sm, N, K, M, (int)range, (int)ranges);                \
+        mix_partial<T, P, AL>(x, phi, partial, (int)type, sk, sm, N, K, M, (int)range, (int)ranges);                    \
     }
-#define MIX_PARTIALS(t, T, P)                                  \
-    MIX_PARTIAL(mhc_mix_partial_##t##_p##P##_m24, T, P, 3, true)      \
-    MIX_PARTIAL(mhc_mix_partial_##t##_p##P##_m24_any, T, P, 3, false) \
-    MIX_PARTIAL(mhc_mix_partial_##t##_p##P##_m40, T, P, 5, true)      \
-    MIX_PARTIAL(mhc_mix_partial_##t##_p##P##_m40_any, T, P, 5, false)
+#define MIX_PARTIALS(t, T, P)                              \
+    MIX_PARTIAL(mhc_mix_partial_##t##_p##P##_m24, T, P, true) \
+    MIX_PARTIAL(mhc_mix_partial_##t##_p##P##_m24_any, T, P, false)
 
 MIX_PARTIALS(bf16, BF16, 1)
 MIX_PARTIALS(bf16, BF16, 2)
@@ -339,52 +337,24 @@ COEFFS_REDUCE(2)
 COEFFS_REDUCE(3)
 COEFFS_REDUCE(4)
 
-// mhc_mix_reduce: any mode, any n. Blocks of 256 threads and 8 tokens. Shared: 8 * (roundup(M+1, 4) + n*(n|1)) floats.
+// mhc_mix_reduce: modes 0 and 2, any M. Blocks of 256 threads and 8 tokens, a warp a token.
 extern "C" __global__ void __launch_bounds__(256) mhc_mix_reduce(REDUCE_ARGS) {
-    extern __shared__ float sh[];
-    const int pitch = ((int)M + 4) / 4 * 4, lane = threadIdx.x & 31, warp = threadIdx.x >> 5, nn = (int)n, nr = (int)ranges;
-    const i64 t0 = (i64)blockIdx.x * 8;
-    float *logits = sh + warp * pitch, *mats = sh + 8 * pitch;
-    const i64 tok = t0 + warp;
-    const bool live = tok < N;
-    // A warp a token.
-    if (live) {
-        float q = 0.f;
-        for (int i = lane; i < nr; i += 32) q += partial[((i64)i * N + tok) * (width + 4) + width];
-        for (int i = 16; i; i /= 2) q += __shfl_xor_sync(~0u, q, i);
-        const float rr = inverse_sqrt(q / (float)K + (float)rms_eps);
-        if (lane == 0) r[tok] = rr;
-        for (int m = lane; m < (int)M; m += 32) {
-            const int chunk = m / (int)width, c = m % (int)width;
-            const float *p = partial + ((i64)chunk * nr * N + tok) * (width + 4) + c;
-            float s = 0.f;
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, nr = (int)ranges;
+    const i64 tok = (i64)blockIdx.x * 8 + warp;
+    if (tok >= N) return;
+    float q = 0.f;
+    for (int i = lane; i < nr; i += 32) q += partial[((i64)i * N + tok) * (width + 4) + width];
+    for (int i = 16; i; i /= 2) q += __shfl_xor_sync(~0u, q, i);
+    const float rr = inverse_sqrt(q / (float)K + (float)rms_eps);
+    if (lane == 0) r[tok] = rr;
+    for (int m = lane; m < (int)M; m += 32) {
+        const int chunk = m / (int)width, c = m % (int)width;
+        const float *p = partial + ((i64)chunk * nr * N + tok) * (width + 4) + c;
+        float s = 0.f;
 #pragma unroll 4
-            for (int i = 0; i < nr; i++) s += __ldg(p + (i64)i * N * (width + 4));
-            s *= rr;
-            mix[tok * M + m] = s;
-            if (mode == 2) hpre[tok * n + m] = sigmoid(fmaf(alpha[0], s, b[m])) + (float)pre_eps;
-            if (mode == 1) {
-                const float l = fmaf(alpha[m < nn ? 0 : m < 2 * nn ? 1 : 2], s, b[m]);
-                if (m < nn)
-                    hpre[tok * n + m] = sigmoid(l) + (float)pre_eps;
-                else if (m < 2 * nn)
-                    hpost[tok * n + m - nn] = (float)post_mult * sigmoid(l);
-                else
-                    logits[m] = l;
-            }
-        }
+        for (int i = 0; i < nr; i++) s += __ldg(p + (i64)i * N * (width + 4));
+        s *= rr;
+        mix[tok * M + m] = s;
+        if (mode == 2) hpre[tok * n + m] = sigmoid(fmaf(alpha[0], s, b[m])) + (float)pre_eps;
     }
-    if (mode != 1) return;
-    __syncthreads();
-    // Groups of lanes a token: groups fit in fewer warps than there are tokens where n is small.
-    SinkGroup s;
-    s.n = nn, s.pitch = nn | 1, s.lanes = sink_groups(nn), s.li = lane % s.lanes;
-    const int per = 32 / s.lanes, slot = warp * per + lane / s.lanes;
-    if (warp * per >= 8) return;
-    const i64 tk = t0 + slot;
-    float *mat = mats + slot * nn * s.pitch;
-    sinkn_forward(s, tk < N ? sh + slot * pitch + 2 * nn : (const float *)0, mat, (int)start, (int)steps, (float)sink_eps);
-    if (tk < N)
-        for (int j = s.li; j < nn; j += s.lanes)
-            for (int k = 0; k < nn; k++) hres[tk * n * n + j * nn + k] = mat[j * s.pitch + k];
 }

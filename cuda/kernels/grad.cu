@@ -126,104 +126,85 @@ GRAD_LOGITS(2)
 GRAD_LOGITS(3)
 GRAD_LOGITS(4)
 
-// mhc_grad_logits: any mode, any n, any M. Blocks of 128 threads, groups of 8, 16 or 32 lanes a token (32 where there is no
-// Sinkhorn). Shared: for each group two rows of P = roundup(M, 4) floats, three matrices with padded rows, the history.
+// put_z writes the parts of column j of z of a token, put_c its factor of x for every chunk.
+__device__ __forceinline__ void put_z(char *z, i64 N, int W, i64 tok, int j, float v) {
+    u16 *p = (u16 *)(z + ((i64)(j / W) * N + tok) * (4 * W + 16)) + j % W;
+    const float hi = round_bf16(v);
+    p[0] = BF16::put(hi), p[W] = BF16::put(v - hi);
+}
+__device__ __forceinline__ void put_c(char *z, i64 N, int W, int chunks, i64 tok, float c) {
+    for (int q = 0; q < chunks; q++) *(uint4 *)(z + ((i64)q * N + tok) * (4 * W + 16) + 4 * W) = make_uint4(__float_as_uint(c), 0, 0, 0);
+}
+
+// GradSums adds G and G * mix over the tokens of a block of 128 threads: thread i the columns i + 128*k. rows: for each token two
+// rows of P floats in shared memory.
+struct GradSums {
+    const int P, m;
+    float g[3] = {0.f, 0.f, 0.f}, gm[3] = {0.f, 0.f, 0.f};
+    __device__ __forceinline__ GradSums(int P, int m) : P(P), m(m) {}
+    __device__ __forceinline__ void add(const float *rows, int tokens) {
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < 3; i++) {
+            const int j = threadIdx.x + 128 * i;
+            for (int q = 0; j < m && q < tokens; q++) g[i] += rows[q * 2 * P + j], gm[i] += rows[q * 2 * P + P + j];
+        }
+        __syncthreads();
+    }
+    // write: the sums of G, then those of G * mix over the columns of each alpha: n, n and the rest for three of them, all for one.
+    __device__ __forceinline__ void write(float *rows, float *out, int alphas, int n) {
+#pragma unroll
+        for (int i = 0; i < 3; i++) {
+            const int j = threadIdx.x + 128 * i;
+            if (j < m) out[j] = g[i], rows[j] = gm[i];
+        }
+        __syncthreads();
+        const int k = threadIdx.x;
+        if (k >= alphas) return;
+        float t = 0.f;
+        for (int j = k * n; j < (k == alphas - 1 ? m : (k + 1) * n); j++) t += rows[j];
+        out[m + k] = t;
+    }
+};
+
+// mhc_grad_logits: modes 0 and 2, any M. Blocks of 128 threads, a warp a token. Shared: for each warp two rows of
+// P = roundup(M, 4) floats.
 extern "C" __global__ void __launch_bounds__(128) mhc_grad_logits(GRAD_ARGS) {
     extern __shared__ float sh[];
+    const int m = (int)M, P = (m + 3) & ~3, W = (int)width;
     if (blockIdx.x >= blocks) {
         pack_phi(K, M, blocks, phi, packed, (int)type, sk, sm, shares, (int)nj, (int)parts);
         return;
     }
-    const int m = (int)M, P = (m + 3) & ~3, W = (int)width;
-    SinkGroup s;
-    s.n = mode == 1 ? (int)n : 0, s.pitch = s.n | 1;
-    s.lanes = mode == 1 ? sink_groups(s.n) : 32;
-    s.li = threadIdx.x % s.lanes;
-    const int slot = threadIdx.x / s.lanes, slots = blockDim.x / s.lanes, size = s.n * s.pitch;
-    float *rows = sh, *row = rows + slot * 2 * P; // G, G * mix
-    float *mat = sh + slots * 2 * P + slot * 3 * size, *g = mat + size, *y = g + size;
-    float *h = hist ? hist + ((i64)blockIdx.x * slots + slot) * steps * n : sh + slots * (2 * P + 3 * size) + slot * steps * n;
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    float *rows = sh, *row = rows + warp * 2 * P; // G, G * mix
     zero_counters(counters, ncounters, blocks);
-    float tg[3] = {0.f, 0.f, 0.f}, tm[3] = {0.f, 0.f, 0.f}; // columns threadIdx.x + 128*i
-    for (i64 base = (i64)blockIdx.x * slots; base < N; base += blocks * slots) {
-        const i64 tok = base + slot;
+    GradSums sums(P, m);
+    for (i64 base = (i64)blockIdx.x * 4; base < N; base += blocks * 4) {
+        const i64 tok = base + warp;
         const bool live = tok < N;
-        const float rr = live ? r[tok] : 0.f;
-        if (mode == 1 && gres) {
-            for (int k = s.li; k < s.n * s.n; k += s.lanes) {
-                const int at = k / s.n * s.pitch + k % s.n;
-                mat[at] = live ? fmaf(alpha[2], mix[tok * M + 2 * n + k], b[2 * n + k]) : 0.f;
-                g[at] = live ? gres[tok * n * n + k] : 0.f;
-            }
-            __syncwarp();
-            sinkn_backward(s, mat, g, y, (int)start, (int)steps, (float)sink_eps, h);
-        }
+        const float rr = live ? r[tok] : 0.f, a = mode == 0 ? 1.f : alpha[0];
         float dot = 0.f;
-        for (int j = s.li; j < W * (int)chunks; j += s.lanes) {
+        for (int j = lane; j < W * (int)chunks; j += 32) {
             float G = 0.f, gm = 0.f, zz = 0.f;
             if (live && j < m) {
                 const float mx = mix[tok * M + j];
-                float a = 1.f;
-                if (mode == 0) {
-                    if (gpre) G = gpre[tok * M + j];
-                } else if (mode == 2) {
-                    a = alpha[0];
-                    if (gpre) G = gpre[tok * M + j] * sigmoid_slope(fmaf(a, mx, b[j]));
-                } else if (j < s.n) {
-                    a = alpha[0];
-                    if (gpre) G = gpre[tok * n + j] * sigmoid_slope(fmaf(a, mx, b[j]));
-                } else if (j < 2 * s.n) {
-                    a = alpha[1];
-                    if (gpost) G = gpost[tok * n + j - n] * (float)post_mult * sigmoid_slope(fmaf(a, mx, b[j]));
-                } else {
-                    a = alpha[2];
-                    const int k = j - 2 * s.n;
-                    if (gres) G = g[k / s.n * s.pitch + k % s.n];
-                }
+                if (gpre) G = gpre[tok * M + j];
+                if (mode == 2) G *= sigmoid_slope(fmaf(a, mx, b[j]));
                 gm = G * mx;
                 dot = fmaf(a, gm, dot);
                 zz = rr * (G * a);
             }
             if (j < m) row[j] = G, row[P + j] = gm;
-            if (live) {
-                u16 *p = (u16 *)(z + ((i64)(j / W) * N + tok) * (4 * W + 16)) + j % W;
-                const float hi = round_bf16(zz);
-                p[0] = BF16::put(hi), p[W] = BF16::put(zz - hi);
-            }
+            if (live) put_z(z, N, W, tok, j, zz);
         }
-        for (int i = s.lanes / 2; i; i /= 2) dot += __shfl_xor_sync(~0u, dot, i);
-        if (live && s.li == 0) {
+        for (int i = 16; i; i /= 2) dot += __shfl_xor_sync(~0u, dot, i);
+        if (live && lane == 0) {
             float c = -(rr * rr / (float)K) * dot;
             if (gr) c -= rr * rr * rr / (float)K * gr[tok];
-            for (int q = 0; q < (int)chunks; q++) *(uint4 *)(z + ((i64)q * N + tok) * (4 * W + 16) + 4 * W) = make_uint4(__float_as_uint(c), 0, 0, 0);
+            put_c(z, N, W, (int)chunks, tok, c);
         }
-        if (part) {
-            __syncthreads();
-#pragma unroll
-            for (int i = 0; i < 3; i++) {
-                const int j = threadIdx.x + 128 * i;
-                for (int q = 0; j < m && q < slots; q++) tg[i] += rows[q * 2 * P + j], tm[i] += rows[q * 2 * P + P + j];
-            }
-            __syncthreads();
-        } else {
-            __syncwarp();
-        }
+        if (part) sums.add(rows, 4);
     }
-    if (!part) return;
-    const int alphas = mode == 1 ? 3 : 1;
-    float *mine = part + (i64)blockIdx.x * (m + alphas);
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < 3; i++) {
-        const int j = threadIdx.x + 128 * i;
-        if (j < m) mine[j] = tg[i], rows[j] = tm[i];
-    }
-    __syncthreads();
-    if ((int)threadIdx.x < alphas) {
-        const int k = threadIdx.x;
-        const int from = mode == 1 ? k * (int)n : 0, to = mode == 2 || k == 2 ? m : (k + 1) * (int)n;
-        float t = 0.f;
-        for (int j = from; j < to; j++) t += rows[j];
-        mine[m + k] = t;
-    }
+    if (part) sums.write(rows, part + (i64)blockIdx.x * (m + 1), 1, 0);
 }

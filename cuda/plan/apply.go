@@ -343,6 +343,11 @@ func (o *SinkhornForward) Launches(lim Limits, _ Ptr) ([]Launch, error) {
 	if n < 4 || n == 4 && aligned16(o.A, o.Out) {
 		return one(Launch{Name: fmt.Sprintf("mhc_sinkhorn_fwd_n%d", n), Grid: Dim{uint32(min(ceil(o.Batch, 32), int64(lim.SMs)*16)), 1, 1}, Block: Dim{128, 1, 1}, Args: a})
 	}
+	if n <= 16 {
+		lanes := groupLanes(n)
+		return one(Launch{Name: fmt.Sprintf("mhc_wide_sinkhorn_fwd_n%d", lanes),
+			Grid: Dim{uint32(min(ceil(o.Batch, 128/lanes), int64(lim.SMs)*16)), 1, 1}, Block: Dim{128, 1, 1}, Args: a})
+	}
 	threads := int64(128)
 	if n > 32 {
 		threads = 64
@@ -357,19 +362,28 @@ func (o *SinkhornForward) Launches(lim Limits, _ Ptr) ([]Launch, error) {
 // Check reports the first size or setting that is wrong.
 func (o *SinkhornBackward) Check() error { return checkSinkhorn(o.Batch, o.N, o.Sinkhorn) }
 
-type sinkhornShape struct{ blocks, threads, shared, hist int64 }
+type sinkhornShape struct {
+	name                          string
+	blocks, threads, shared, hist int64
+}
 
 func (o *SinkhornBackward) shape(lim Limits) sinkhornShape {
 	n := int64(o.N)
 	steps := int64(o.Sinkhorn.Steps())
-	s := sinkhornShape{threads: 128}
+	s := sinkhornShape{name: "mhc_sinkhorn_bwd", threads: 128}
 	if n > 32 {
 		s.threads = 32
 	}
-	groups := s.threads / groupLanes(n)
+	lanes := groupLanes(n)
+	groups := s.threads / lanes
 	s.blocks = min(ceil(o.Batch, groups), int64(lim.SMs)*16)
-	s.shared = groups * 3 * n * (n | 1) * 4
 	hist := groups * steps * n * 4
+	if n <= 16 {
+		s.name = fmt.Sprintf("mhc_wide_sinkhorn_bwd_n%d", lanes)
+		hist = s.threads * steps * 4
+	} else {
+		s.shared = groups * 3 * n * (n | 1) * 4
+	}
 	if s.shared+hist <= 96<<10 {
 		s.shared += hist
 	} else {
@@ -380,7 +394,7 @@ func (o *SinkhornBackward) shape(lim Limits) sinkhornShape {
 
 // fastShape is the shape of the kernel for up to four streams, and reports whether it can be used.
 func (o *SinkhornBackward) fastShape(lim Limits) (sinkhornShape, bool) {
-	s := sinkhornShape{threads: 128, blocks: min(ceil(o.Batch, 32), int64(lim.SMs)*16), shared: 4 * quadHistory(int64(o.Sinkhorn.Steps()))}
+	s := sinkhornShape{name: fmt.Sprintf("mhc_sinkhorn_bwd_n%d", o.N), threads: 128, blocks: min(ceil(o.Batch, 32), int64(lim.SMs)*16), shared: 4 * quadHistory(int64(o.Sinkhorn.Steps()))}
 	return s, s.shared <= maxHistShared && (o.N < 4 || o.N == 4 && aligned16(o.A, o.G, o.DA))
 }
 
@@ -400,9 +414,9 @@ func (o *SinkhornBackward) Launches(lim Limits, ws Ptr) ([]Launch, error) {
 	if err := need(named{"A", o.A}, named{"G", o.G}, named{"DA", o.DA}); err != nil {
 		return nil, err
 	}
-	name, s := "mhc_sinkhorn_bwd", o.shape(lim)
+	s := o.shape(lim)
 	if fast, ok := o.fastShape(lim); ok {
-		name, s = fmt.Sprintf("mhc_sinkhorn_bwd_n%d", o.N), fast
+		s = fast
 	}
 	if s.hist == 0 {
 		ws = 0
@@ -413,7 +427,7 @@ func (o *SinkhornBackward) Launches(lim Limits, ws Ptr) ([]Launch, error) {
 	a.ptr(o.A, o.G, o.DA, ws)
 	a.int(o.Batch, int64(o.N))
 	a.projection(o.Sinkhorn)
-	return one(Launch{Name: name, Grid: Dim{uint32(s.blocks), 1, 1}, Block: Dim{uint32(s.threads), 1, 1}, Shared: uint32(s.shared), Args: a})
+	return one(Launch{Name: s.name, Grid: Dim{uint32(s.blocks), 1, 1}, Block: Dim{uint32(s.threads), 1, 1}, Shared: uint32(s.shared), Args: a})
 }
 
 // Cast

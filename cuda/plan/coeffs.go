@@ -146,14 +146,6 @@ func (s mixShape) parts() int64 {
 	return 3
 }
 
-// chunk is the number of columns that one pass computes, and the number of passes.
-func (s mixShape) chunk() (width, count int64) {
-	if s.m <= 24 {
-		return 24, 1
-	}
-	return 40, ceil(s.m, 40)
-}
-
 // A forward block's warps own 16 tokens each at a time and multiply them by the block's range of rows of phi, which lies in
 // shared memory as bfloat16 fragments, next to a ring of forwardDepth steps of 2 KB for each warp.
 const (
@@ -169,6 +161,7 @@ type forwardSplit struct {
 	ranges        int64
 	tokenBlocks   int64
 	shared        int64 // bytes
+	depth         int64 // stages, of the wide kernel
 }
 
 // fragmentBytes is the size of k rows of a chunk of phi in shared memory: a padded kilobyte for 16 rows, 8 columns, two parts.
@@ -178,6 +171,9 @@ func (s mixShape) fragmentBytes(k, width int64) int64 {
 
 // searchForward finds the split that is estimated to be the fastest.
 func (s mixShape) searchForward(lim Limits) forwardSplit {
+	if s.wide() {
+		return s.searchForwardWide(lim)
+	}
 	var best forwardSplit
 	bestCost := 0.0
 	width, chunks := s.chunk()
@@ -204,7 +200,7 @@ func (s mixShape) searchForward(lim Limits) forwardSplit {
 			cost := float64(waves)*run + float64(r*s.n*chunks*(width+4)*8)/3e6 + float64(r)/32
 			if bestCost == 0 || cost < bestCost {
 				bestCost = cost
-				best = forwardSplit{width, chunks, warps, kr, r, tb, shared}
+				best = forwardSplit{width: width, chunks: chunks, warps: warps, kRange: kr, ranges: r, tokenBlocks: tb, shared: shared}
 			}
 			if kr == 64 {
 				break
@@ -237,10 +233,14 @@ type backwardSplit struct {
 	splitTokens   int64
 	stageTiles    int64 // tiles of a warp between two barriers
 	shared        int64 // bytes: a ring of tiles a warp and the stages of z, or the sums of all warps
+	depth         int64 // stages of x and z, of the wide kernels
 }
 
 // searchBackward finds the split that is estimated to be the fastest.
 func (s mixShape) searchBackward(lim Limits) backwardSplit {
+	if s.wide() {
+		return s.searchBackwardWide(lim)
+	}
 	b := backwardSplit{}
 	b.width, b.chunks = s.chunk()
 	b.warpColumns = 128 / s.xt.Size()
@@ -248,9 +248,6 @@ func (s mixShape) searchBackward(lim Limits) backwardSplit {
 	tiles := max(ceil(s.n, tileTokens), 1)
 	best := 0.0
 	for _, cw := range []int64{4, 2, 1} {
-		if cw == 1 && b.wide() {
-			continue // stages of z for twelve warps would be too short
-		}
 		tw := int64(backwardWarps) / cw
 		groups := ceil(warps, cw)
 		for splits := int64(1); splits <= 64 && splits <= tiles; splits++ {
@@ -293,9 +290,6 @@ func (s mixShape) searchBackward(lim Limits) backwardSplit {
 // quadHistory is the size of the history that a warp keeps of the Sinkhorn of up to four streams, four lanes a token.
 func quadHistory(steps int64) int64 { return (steps + 2) * 32 * 4 }
 
-// wide is whether dx and dphi are two launches, without packed phi.
-func (b backwardSplit) wide() bool { return b.width > 24 }
-
 // shares is the number of warps along K; packedVectors the number of 16-byte vectors of packed phi of a lane and part.
 func (b backwardSplit) shares() int64        { return b.groups * b.colWarps }
 func (b backwardSplit) packedVectors() int64 { return 3 * b.warpColumns / 32 }
@@ -319,17 +313,17 @@ func gradShape(lim Limits, s mixShape, mode, streams, steps int64, fast bool) gr
 	}
 	g := gradBlock{name: "mhc_grad_logits", threads: 128}
 	lanes := int64(32)
-	matrix := int64(0)
 	if mode == modeCoeffs {
 		lanes = groupLanes(streams)
-		matrix = streams * (streams | 1)
-	} else {
-		steps, streams = 0, 0
+		g.name = fmt.Sprintf("mhc_wide_grad_n%d", lanes)
 	}
 	groups := g.threads / lanes
 	g.blocks = min(max(ceil(s.n, groups), 1), int64(lim.SMs)*8)
-	g.shared = groups * (2*roundUp(s.m, 4) + 3*matrix) * 4
-	hist := groups * steps * streams * 4
+	g.shared = groups * 2 * roundUp(s.m, 4) * 4
+	if mode != modeCoeffs {
+		return g
+	}
+	hist := g.threads * steps * 4
 	if g.shared+hist <= maxHistShared {
 		g.shared += hist
 	} else {
@@ -363,12 +357,15 @@ func (s mixShape) forwardWorkspace(f forwardSplit) int64 {
 }
 
 func (s mixShape) partialLaunch(f forwardSplit, x, phi, partial Ptr) Launch {
+	if s.wide() {
+		return s.wideLaunch(f, x, phi, partial)
+	}
 	var a args
 	sk, sm := s.strides()
 	a.ptr(x, phi, partial)
 	a.int(int64(s.pt), sk, sm, s.n, s.k, s.m, f.kRange, f.ranges)
 	return Launch{
-		Name:   fmt.Sprintf("mhc_mix_partial_%v_p%d_m%d%s", s.xt, s.parts(), f.width, anySuffix(s.rowsAligned() && aligned16(x))),
+		Name:   fmt.Sprintf("mhc_mix_partial_%v_p%d_m24%s", s.xt, s.parts(), anySuffix(s.rowsAligned() && aligned16(x))),
 		Grid:   Dim{uint32(f.ranges * f.tokenBlocks), uint32(f.chunks), 1},
 		Block:  Dim{uint32(32 * f.warps), 1, 1},
 		Shared: uint32(f.shared),
@@ -389,17 +386,22 @@ type reduceArgs struct {
 
 func (s mixShape) reduceLaunch(lim Limits, f forwardSplit, partial Ptr, r reduceArgs) Launch {
 	var a args
-	fast := r.mode == modeCoeffs && (r.streams < 4 || r.streams == 4 && aligned16(r.res))
-	tokens := int64(8)
+	tokens := int64(8) // of a block
 	l := Launch{Name: "mhc_mix_reduce", Block: Dim{256, 1, 1}}
-	if fast {
-		l.Name = fmt.Sprintf("mhc_coeffs_reduce_n%d", r.streams)
-		tokens = 4
-		for tokens < 32 && s.n > 4*tokens*int64(lim.SMs) {
+	spread := func(most int64) { // no more blocks than keep the device busy
+		for tokens = 4; tokens < most && s.n > 4*tokens*int64(lim.SMs); {
 			tokens *= 2
 		}
-	} else {
-		l.Shared = uint32(8 * (roundUp(s.m+1, 4) + r.streams*(r.streams|1)) * 4)
+	}
+	switch {
+	case r.mode == modeCoeffs && (r.streams < 4 || r.streams == 4 && aligned16(r.res)):
+		l.Name = fmt.Sprintf("mhc_coeffs_reduce_n%d", r.streams)
+		spread(32)
+	case r.mode == modeCoeffs:
+		lanes := groupLanes(r.streams)
+		l.Name = fmt.Sprintf("mhc_wide_reduce_n%d", lanes)
+		spread(128 / lanes)
+		l.Shared = uint32(tokens * (f.chunks*(f.width+4) + s.m) * 4)
 	}
 	a.int(r.mode)
 	a.ptr(partial)
@@ -434,7 +436,7 @@ func (s mixShape) backwardPlan(lim Limits, mode, streams, steps, alphas int64, f
 		p.ws.dphi = p.split.chunks * p.split.splits * p.split.groups * p.split.colWarps * p.split.warpColumns * p.split.width * 4
 		p.ws.counters = p.split.chunks * p.split.groups * 8
 	}
-	if !p.split.wide() {
+	if !s.wide() {
 		p.ws.packed = p.split.shares() * p.split.packedVectors() * dxParts(s.xt) * 32 * 16
 	}
 	return p
@@ -447,6 +449,9 @@ func (p backwardPlan) bytes() int64 {
 	}
 	return c.used
 }
+
+// backwardWorkspace is where the launches of a backward leave what the next one reads; hist is absent where it is in shared memory.
+type backwardWorkspace struct{ z, part, hist, dphi, counters, packed Ptr }
 
 type backwardArgs struct {
 	mode, streams         int64
@@ -464,11 +469,11 @@ type backwardArgs struct {
 func (p backwardPlan) launches(lim Limits, ws Ptr, v backwardArgs) []Launch {
 	s, sp := p.s, p.split
 	c := carve{base: ws}
-	z, part, hist := c.take(p.ws.z), c.take(p.ws.part), c.take(p.ws.hist)
-	dphiPart, counters, packed := c.take(p.ws.dphi), c.take(p.ws.counters), c.take(p.ws.packed)
+	w := backwardWorkspace{z: c.take(p.ws.z), part: c.take(p.ws.part), hist: c.take(p.ws.hist)}
+	w.dphi, w.counters, w.packed = c.take(p.ws.dphi), c.take(p.ws.counters), c.take(p.ws.packed)
 	sk, sm := s.strides()
 	beside := int64(0) // blocks that pack phi
-	if packed != 0 {
+	if w.packed != 0 {
 		beside = min(ceil(sp.shares()*sp.packedVectors()*32, p.grad.threads), 6*int64(lim.SMs)*32/p.grad.threads)
 	}
 
@@ -476,29 +481,29 @@ func (p backwardPlan) launches(lim Limits, ws Ptr, v backwardArgs) []Launch {
 	a.int(v.mode)
 	a.ptr(v.mix, v.r, v.alpha, v.b)
 	a.ptr(v.gpre, v.gpost, v.gres, v.gr)
-	a.ptr(z, part, hist, counters)
+	a.ptr(w.z, w.part, w.hist, w.counters)
 	a.int(sp.chunks * sp.groups * b2i(sp.splits > 1))
 	a.int(s.n, s.k, s.m, v.streams, sp.width, sp.chunks)
 	a.float(v.postMult)
 	a.projection(v.sinkhorn)
 	a.int(p.grad.blocks)
-	a.ptr(v.phi, packed)
+	a.ptr(v.phi, w.packed)
 	a.int(int64(s.pt), sk, sm, sp.shares(), sp.warpColumns/8, dxParts(s.xt))
 	a.ptr(v.x)
 	a.int(p.ahead(int64(v.sinkhorn.Steps())))
 	ls := []Launch{{Name: p.grad.name, Grid: Dim{uint32(p.grad.blocks + beside), 1, 1}, Block: Dim{uint32(p.grad.threads), 1, 1}, Shared: uint32(p.grad.shared), Args: a}}
 
+	if s.wide() {
+		return append(ls, p.wideLaunches(lim, w, v)...)
+	}
 	aligned := s.rowsAligned() && aligned16(v.x, v.dx)
 	name := "mhc_dx_dphi"
 	if v.mode == modeHead {
 		name = "mhc_head_dx_dphi"
 		aligned = aligned && aligned16(v.headG) && v.channels*s.xt.Size()%16 == 0
 	}
-	if sp.wide() {
-		name = "mhc_dphi"
-	}
 	a = nil
-	a.ptr(v.x, packed, z, v.dx, v.dphi, dphiPart, counters, part, v.db, v.dalpha, v.headG, v.headW)
+	a.ptr(v.x, w.packed, w.z, v.dx, v.dphi, w.dphi, w.counters, w.part, v.db, v.dalpha, v.headG, v.headW)
 	a.int(int64(v.dphiType), sk, sm, s.n, s.k, s.m)
 	a.int(sp.groups, sp.splits, sp.splitTokens, sp.colWarps, sp.tokenWarps, sp.stageTiles)
 	a.int(p.grad.blocks, p.cols, v.channels)
@@ -506,28 +511,13 @@ func (p backwardPlan) launches(lim Limits, ws Ptr, v backwardArgs) []Launch {
 	if v.mode != modeRMS {
 		blocks++ // the last one adds up db and dalpha
 	}
-	ls = append(ls, Launch{
+	return append(ls, Launch{
 		Name:   fmt.Sprintf("%s_%v%s", name, s.xt, anySuffix(aligned)),
 		Grid:   Dim{uint32(blocks), uint32(sp.chunks), 1},
 		Block:  Dim{32 * backwardWarps, 1, 1},
 		Shared: uint32(sp.shared),
 		Args:   a,
 	})
-	if sp.wide() && v.dx != 0 {
-		a = nil
-		a.ptr(v.x, v.phi, z, v.dx)
-		a.int(int64(s.pt), sk, sm, s.n, s.k, s.m, sp.chunks)
-		groups := ceil(s.k, sp.warpColumns)
-		tokens := int64(256) // of a block, at a time
-		ls = append(ls, Launch{
-			Name:   fmt.Sprintf("mhc_dx_%v%s", s.xt, anySuffix(s.rowsAligned() && aligned16(v.x, v.dx))),
-			Grid:   Dim{uint32(groups), uint32(min(ceil(s.n, tokens), max(4*int64(lim.SMs)/groups, 1))), 1},
-			Block:  Dim{256, 1, 1},
-			Shared: uint32(sp.chunks * 3 * (sp.warpColumns / 8) * 32 * 8 * dxParts(s.xt)),
-			Args:   a,
-		})
-	}
-	return ls
 }
 
 // ahead is the size of the x that the first kernel brings to the L2 for the next one while Sinkhorn leaves the memory idle: all

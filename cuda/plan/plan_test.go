@@ -79,6 +79,29 @@ func TestCoeffsFitEveryDevice(t *testing.T) {
 	}
 }
 
+// More than four streams fit even the least shared memory of a supported device, as do as many columns as there may be.
+func TestWideKernelsFitTheLeastSharedMemory(t *testing.T) {
+	least := Limits{SMs: 84, SharedPerBlock: 99 << 10, SharedPerSM: 100 << 10} // sm_86, sm_89
+	shapes(func(tokens int64, streams, channels int, xt, pt Type) {
+		if streams <= 4 {
+			return
+		}
+		for _, o := range []interface {
+			Launches(Limits, Ptr) ([]Launch, error)
+		}{
+			forward(tokens, streams, channels, xt, pt), backward(tokens, streams, channels, xt, pt),
+			&MatMulRMSForward{Tokens: tokens, K: int64(channels), M: MaxColumns, XType: xt, PhiType: pt, X: base, Phi: base, Mix: base, R: base},
+			&MatMulRMSBackward{Tokens: tokens, K: int64(channels), M: MaxColumns, XType: xt, PhiType: pt, X: base, Phi: base, Mix: base, R: base, GMix: base, DX: base, DPhi: base},
+		} {
+			ls, err := o.Launches(least, base)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkLaunches(t, least, ls, 3)
+		}
+	})
+}
+
 // The split must cover all of K and all tokens, and the workspace must hold what it says.
 func TestSplitsCover(t *testing.T) {
 	shapes(func(tokens int64, streams, channels int, xt, pt Type) {
@@ -88,11 +111,16 @@ func TestSplitsCover(t *testing.T) {
 			t.Fatalf("%+v: forward split %+v", s, f)
 		}
 		b := s.backward(H200)
-		if b.colWarps*b.tokenWarps != backwardWarps || b.groups*b.colWarps*b.warpColumns < s.k ||
-			b.splitTokens%tileTokens != 0 || b.splitTokens*b.splits < s.n || b.splitTokens*(b.splits-1) >= s.n || b.stageTiles < 1 {
+		if b.groups*b.colWarps*b.warpColumns < s.k || b.splitTokens%tileTokens != 0 || b.splitTokens*b.splits < s.n || b.splitTokens*(b.splits-1) >= s.n {
 			t.Fatalf("%+v: backward split %+v", s, b)
 		}
-		if tiles := ceil(ceil(min(b.splitTokens, s.n), tileTokens), b.tokenWarps); b.stageTiles < tiles && b.stageTiles < backwardDepth-1 {
+		if s.wide() {
+			if f.depth < 2 || f.tokenBlocks*forwardTokens < s.n || b.depth < 3 || b.splitTokens%backwardTokens != 0 {
+				t.Fatalf("%+v: wide splits %+v, %+v", s, f, b)
+			}
+		} else if b.colWarps*b.tokenWarps != backwardWarps || b.stageTiles < 1 {
+			t.Fatalf("%+v: backward split %+v", s, b)
+		} else if tiles := ceil(ceil(min(b.splitTokens, s.n), tileTokens), b.tokenWarps); b.stageTiles < tiles && b.stageTiles < backwardDepth-1 {
 			t.Fatalf("%+v: stages of %d tiles drain the rings", s, b.stageTiles)
 		}
 		bytes, err := backward(tokens, streams, channels, xt, pt).Workspace(H200)
@@ -145,12 +173,12 @@ func TestFewTokensAreFetchedAhead(t *testing.T) {
 	}
 }
 
-// The history of up to four streams lies in shared memory: where it is too long, the kernel for any number takes over.
-func TestLongHistoriesTakeTheGeneralKernel(t *testing.T) {
+// The history of up to four streams lies in shared memory: where it is too long, the kernel for up to eight takes over.
+func TestLongHistoriesTakeTheWideKernel(t *testing.T) {
 	for _, c := range []struct {
 		iterations int
 		want       string
-	}{{20, "mhc_grad_logits_n4"}, {60, "mhc_grad_logits_n4"}, {400, "mhc_grad_logits"}} {
+	}{{20, "mhc_grad_logits_n4"}, {60, "mhc_grad_logits_n4"}, {400, "mhc_wide_grad_n8"}} {
 		o := backward(64, 4, 64, BFloat16, BFloat16)
 		o.Sinkhorn.Iterations = c.iterations
 		ls, err := o.Launches(H200, base)
@@ -247,6 +275,7 @@ func many(f func([]Launch, error)) {
 			f((&StreamsBackward{Tokens: tokens, Streams: streams, Channels: channels, XType: xt, G: p, DX: b}).Launches(H200, 0))
 			f((&SinkhornForward{Batch: tokens, N: streams, Sinkhorn: sink, A: p, Out: b}).Launches(H200, 0))
 			f((&SinkhornForward{Batch: tokens, N: streams * 4, Sinkhorn: sink, A: p, Out: b}).Launches(H200, 0))
+			f((&SinkhornBackward{Batch: tokens, N: streams * 4, Sinkhorn: sink, A: p, G: b, DA: b}).Launches(H200, b))
 			f((&SinkhornBackward{Batch: tokens, N: streams, Sinkhorn: sink, A: p, G: b, DA: b}).Launches(H200, b))
 			f((&Cast{Count: tokens, From: xt, To: pt, In: p, Out: b}).Launches(H200, 0))
 		}
