@@ -33,6 +33,7 @@ var (
 func conform(t *testing.T, dev device) {
 	w := worst{}
 	t.Run("Coeffs", func(t *testing.T) { conformCoeffs(t, dev, w) })
+	t.Run("LongHistory", func(t *testing.T) { conformLongHistory(t, dev, w) })
 	t.Run("MatMulRMS", func(t *testing.T) { conformMatMulRMS(t, dev, w) })
 	t.Run("Head", func(t *testing.T) { conformHead(t, dev, w) })
 	t.Run("Apply", func(t *testing.T) { conformApply(t, dev, w) })
@@ -158,6 +159,20 @@ func conformCoeffs(t *testing.T, dev device, w worst) {
 				cfg: cfg, tokens: tokens, channels: channels, x: x, phi: phiType,
 				dphi: []plan.Type{plan.Float32, phiType}[c[11]], used: [3]bool{used&1 != 0, used&2 != 0, used&4 != 0},
 				scale: magnitude(c[9], x), shift: shift, dx: c[12] == 0,
+			}.run(t, l, w)
+		})
+	}
+}
+
+// conformLongHistory runs so many iterations that their sums pass the shared memory.
+func conformLongHistory(t *testing.T, dev device, w worst) {
+	for _, n := range []int{4, 5, 16} {
+		withLab(t, dev, fmt.Sprintf("n%d_T200", n), func(t *testing.T, l *lab) {
+			cfg := mhc.Liger.Config(n)
+			cfg.Sinkhorn.Iterations = 200
+			coeffsCase{
+				cfg: cfg, tokens: 33, channels: 33, x: plan.Float32, phi: plan.Float32, dphi: plan.Float32,
+				used: [3]bool{true, true, true}, scale: 1, dx: true,
 			}.run(t, l, w)
 		})
 	}
@@ -588,27 +603,31 @@ func conformSinkhorn(t *testing.T, dev device, w worst) {
 			w.compare(t, "SinkhornBackward", "da", got, dwant, sumBound(plan.Float32))
 		})
 	}
-	withLab(t, dev, "extreme_logits", func(t *testing.T, l *lab) {
-		for _, preset := range mhc.Presets {
-			cfg := preset.Config(4).Sinkhorn
-			a := uniform(plan.Float32, 64*16, 3, 1e4)
-			a.set(5*16+3, math.NaN())
-			g := uniform(plan.Float32, 64*16, 4, 1)
-			fwd := plan.SinkhornForward{Batch: 64, N: 4, Sinkhorn: cfg, A: l.in("logits", a, 0), Out: l.out("out", plan.Float32, 64*16, 0)}
-			l.run(&fwd)
-			bwd := plan.SinkhornBackward{Batch: 64, N: 4, Sinkhorn: cfg, A: fwd.A, G: l.in("g", g, 0), DA: l.out("da", plan.Float32, 64*16, 0)}
-			l.run(&bwd)
-			out, da := l.read(fwd.Out, plan.Float32, 64*16), l.read(bwd.DA, plan.Float32, 64*16)
-			for token := range 64 {
-				o, d := norm(out.take(token*16, token*16+16)), norm(da.take(token*16, token*16+16))
-				if token == 5 {
-					assert.True(t, math.IsNaN(o) && math.IsNaN(d), "%v: a NaN logit gives NaN", preset)
-				} else {
-					assert.False(t, math.IsNaN(o+d) || math.IsInf(o+d, 0), "%v: token %d of finite logits is not finite", preset, token)
+	for _, n := range []int{4, 8, 16} {
+		withLab(t, dev, fmt.Sprintf("extreme_logits_n%d", n), func(t *testing.T, l *lab) {
+			const batch = 64
+			size := n * n
+			for _, preset := range mhc.Presets {
+				cfg := preset.Config(n).Sinkhorn
+				a := uniform(plan.Float32, batch*size, 3, 1e4)
+				a.set(5*size+3, math.NaN())
+				g := uniform(plan.Float32, batch*size, 4, 1)
+				fwd := plan.SinkhornForward{Batch: batch, N: n, Sinkhorn: cfg, A: l.in("logits", a, 0), Out: l.out("out", plan.Float32, batch*size, 0)}
+				l.run(&fwd)
+				bwd := plan.SinkhornBackward{Batch: batch, N: n, Sinkhorn: cfg, A: fwd.A, G: l.in("g", g, 0), DA: l.out("da", plan.Float32, batch*size, 0)}
+				l.run(&bwd)
+				out, da := l.read(fwd.Out, plan.Float32, batch*size), l.read(bwd.DA, plan.Float32, batch*size)
+				for token := range batch {
+					o, d := norm(out.take(token*size, (token+1)*size)), norm(da.take(token*size, (token+1)*size))
+					if token == 5 {
+						assert.True(t, math.IsNaN(o) && math.IsNaN(d), "%v: a NaN logit gives NaN", preset)
+					} else {
+						assert.False(t, math.IsNaN(o+d) || math.IsInf(o+d, 0), "%v: token %d of finite logits is not finite", preset, token)
+					}
 				}
 			}
-		}
-	})
+		})
+	}
 }
 
 func conformCast(t *testing.T, dev device) {
