@@ -5,8 +5,8 @@ package parallel
 
 import (
 	"runtime"
-	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Blocks calls f(block, lo, hi) for every piece [lo, hi) of [0, n) of the given
@@ -27,16 +27,30 @@ func Blocks(n, size int, f func(block, lo, hi int)) {
 		}
 		return
 	}
-	w := &work{n: n, size: size, blocks: blocks, f: f}
-	w.wg.Add(workers)
+	w := &work{n: n, size: size, blocks: blocks, f: f, left: make(chan struct{}, 1)}
 	for range workers - 1 {
-		go w.run()
+		help(w)
 	}
 	w.run()
-	w.wg.Wait()
+	w.end()
 	if p := w.caught.Load(); p != nil {
 		panic(*p)
 	}
+}
+
+// linger is how long a goroutine watches for what it waits for before it sleeps:
+// as long as a processor that has gone to sleep may take to wake. A call of an
+// operator has several parts, and their ends are a few microseconds apart.
+const linger = 100 * time.Microsecond
+
+// within watches until ready is true, at most as long as linger.
+func within(ready func() bool) bool {
+	for start := time.Now(); !ready(); runtime.Gosched() {
+		if time.Since(start) > linger {
+			return false
+		}
+	}
+	return true
 }
 
 // work is what the goroutines of one call share.
@@ -44,13 +58,17 @@ type work struct {
 	n, size, blocks int
 	f               func(block, lo, hi int)
 	next            atomic.Int64
-	wg              sync.WaitGroup
 	caught          atomic.Pointer[any]
+	// helpers is the number of helpers at work, and ended once the caller lets no
+	// more in; who then is the last to leave says so to left.
+	helpers atomic.Int64
+	left    chan struct{}
 }
+
+const ended = 1 << 32
 
 // run takes pieces until there are none.
 func (w *work) run() {
-	defer w.wg.Done()
 	defer func() {
 		if p := recover(); p != nil {
 			w.caught.CompareAndSwap(nil, &p)
@@ -62,5 +80,30 @@ func (w *work) run() {
 			return
 		}
 		w.f(b, b*w.size, min(w.n, (b+1)*w.size))
+	}
+}
+
+// end returns when no helper is at work, nor will be.
+func (w *work) end() {
+	within(func() bool { return w.helpers.Load() == 0 })
+	if w.helpers.Add(ended) != ended {
+		<-w.left
+	}
+}
+
+// help runs pieces unless the work has ended.
+func (w *work) help() {
+	for {
+		n := w.helpers.Load()
+		if n >= ended {
+			return
+		}
+		if w.helpers.CompareAndSwap(n, n+1) {
+			break
+		}
+	}
+	w.run()
+	if w.helpers.Add(-1) == ended {
+		w.left <- struct{}{}
 	}
 }

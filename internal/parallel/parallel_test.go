@@ -5,9 +5,11 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"pgregory.net/rapid"
@@ -70,10 +72,68 @@ func TestBlocksCoverEveryIndexOnce(t *testing.T) {
 
 func TestOnePieceRunsOnTheCaller(t *testing.T) {
 	withProcs(t, 4)
-	before := runtime.NumGoroutine()
-	during := 0
-	Blocks(5, 5, func(_, _, _ int) { during = runtime.NumGoroutine() })
-	assert.Equal(t, before, during)
+	caller, during := goroutine(), ""
+	Blocks(5, 5, func(_, _, _ int) { during = goroutine() })
+	assert.Equal(t, caller, during)
+}
+
+// goroutine is the number of the goroutine that calls it.
+func goroutine() string {
+	var b [64]byte
+	return strings.Fields(string(b[:runtime.Stack(b[:], false)]))[1]
+}
+
+// Any number of calls at a time have helpers of their own.
+func TestCallsAtATime(t *testing.T) {
+	withProcs(t, 7)
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			for n := range 200 {
+				var sum atomic.Int64
+				Blocks(n, 3, func(_, lo, hi int) {
+					for i := lo; i < hi; i++ {
+						sum.Add(int64(i))
+					}
+				})
+				assert.EqualValues(t, n*(n-1)/2, sum.Load())
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// Helpers that nobody needs end, and a helper that comes late finds the work done.
+func TestHelpersEnd(t *testing.T) {
+	withProcs(t, 4)
+	Blocks(100, 1, func(_, _, _ int) { time.Sleep(10 * time.Microsecond) })
+	assert.Eventually(t, func() bool {
+		waiting.Lock()
+		defer waiting.Unlock()
+		return len(waiting.helpers) == 0
+	}, 5*time.Second, time.Millisecond)
+
+	w := &work{n: 1, size: 1, blocks: 1, f: func(_, _, _ int) { t.Error("ran") }, left: make(chan struct{}, 1)}
+	w.end()
+	w.help()
+	assert.EqualValues(t, ended, w.helpers.Load())
+}
+
+// A caller that has waited long sleeps until its last helper has left.
+func TestSlowHelper(t *testing.T) {
+	withProcs(t, 2)
+	var slow atomic.Bool
+	caller, started := goroutine(), make(chan struct{})
+	Blocks(2, 1, func(_, _, _ int) {
+		if goroutine() == caller {
+			<-started
+			return
+		}
+		close(started)
+		time.Sleep(20 * linger)
+		slow.Store(true)
+	})
+	assert.True(t, slow.Load())
 }
 
 func TestPanicReachesTheCaller(t *testing.T) {
