@@ -24,3 +24,8 @@ func NewWithImage(image []byte) (*Engine, error) {
 	}
 	return newEngine(drv, image)
 }
+
+// PretendSmall makes the engine plan for a device with the shared memory of an RTX 3090.
+func (e *Engine) PretendSmall() {
+	e.info.Limits.SharedPerBlock, e.info.Limits.SharedPerSM = plan.RTX3090.SharedPerBlock, plan.RTX3090.SharedPerSM
+}

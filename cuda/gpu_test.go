@@ -99,6 +99,13 @@ func (c *card) free(p plan.Ptr) {
 
 func TestConformanceOfTheGPU(t *testing.T) { conform(t, newCard(t)) }
 
+// Devices with less shared memory run other plans of the same kernels.
+func TestConformanceWithTheSharedMemoryOfASmallerGPU(t *testing.T) {
+	c := newCard(t)
+	c.PretendSmall()
+	conform(t, c)
+}
+
 // model is a stack of two layers between Streams and Head with a loss, its
 // streams in the given dtype.
 func model(t *testing.T, storage tensor.Dtype, preset mhc.Preset) machine.Program {

@@ -13,9 +13,6 @@
 //   block to finish a group of columns: an integer counter decides who that is, never what is added to what.
 #include "common.cuh"
 
-// WARPS is the number of warps of a block, at most.
-#define WARPS 12
-
 // Column of an n block j: pair tt of 4, element e of 2 (see load_row: a lane has VEC neighbours in each of two loads).
 template <class T>
 __device__ __forceinline__ int block_column(int j, int tt, int e) {
@@ -226,14 +223,14 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const uint4 *packed, con
 
     const char *zsrc = z + first * ZR;
     const int zstage = stage_tokens * ZR;
-    const u32 zbuf = shared_address(shared + WARPS * DEPTH * 128);
+    const u32 zbuf = shared_address(shared + CW * TW * DEPTH * 128);
     auto stage = [&](int s) { // starts the copy of the rows of stage s; zeros past the end
         const u32 dst = zbuf + (s & 1) * zstage;
         const char *from = zsrc + (i64)s * zstage;
         const int left = (int)min((i64)rows * ZR - (i64)s * zstage, (i64)zstage);
         const int end = min((left + 16 * ZR - 1) / (16 * ZR) * 16 * ZR, zstage); // whole tiles
 #pragma unroll 2
-        for (int i = threadIdx.x * 16; i < end; i += WARPS * 512) copy16_or_zero(dst + i, i < left ? from + i : zsrc, i < left ? 16 : 0);
+        for (int i = threadIdx.x * 16; i < end; i += blockDim.x * 16) copy16_or_zero(dst + i, i < left ? from + i : zsrc, i < left ? 16 : 0);
     };
 
     // Tiles of x wait in a ring that the warp has for itself.
@@ -368,7 +365,7 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const uint4 *packed, con
     const i64 group0 = (i64)grp * CW * COLS;
     float4 *slots = (float4 *)partial + (i64)grp * items; // of split s: + s * groups * items
 #pragma unroll 1
-    for (int i = threadIdx.x; i < items; i += WARPS * 32) {
+    for (int i = threadIdx.x; i < items; i += blockDim.x) {
         float4 s = make_float4(0.f, 0.f, 0.f, 0.f);
 #pragma unroll 4
         for (int q = 0; q < TW; q++) add4(s, sums[q * items + i]);
@@ -382,7 +379,7 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const uint4 *packed, con
     // Over the blocks: the last one of this group adds.
     if (!last_block(counters + grp, splits)) return;
 #pragma unroll 1
-    for (int i = threadIdx.x; i < items; i += WARPS * 32) {
+    for (int i = threadIdx.x; i < items; i += blockDim.x) {
         float4 s = make_float4(0.f, 0.f, 0.f, 0.f);
 #pragma unroll 4
         for (int q = 0; q < splits; q++) add4(s, __ldcg(slots + (i64)q * groups * items + i));
@@ -393,7 +390,7 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const uint4 *packed, con
 // x [N, K], packed phi, z, dx (may be 0), dphi (strides of phi), partial sums of dphi, counters (zero), partial sums of db and dalpha,
 // db, dalpha; head: g [N, C], w [N, n]; type and strides of dphi, N, K, M; groups of columns, splits of the tokens,
 // tokens of a split, warps of a block along K and along the tokens, tiles of a stage; blocks and columns of the partial sums; C.
-// Grid: groups * splits, and one block more where there is a db. Block: 384. Shared: the rings and two stages of z, or the sums of
+// Grid: groups * splits, and one block more where there is a db. Block: up to 384. Shared: the rings and two stages of z, or the sums of
 // dphi of all warps.
 #define DX_DPHI(name, T, HEAD, AL)                                                                                                  \
     extern "C" __global__ void __launch_bounds__(384, 1)                                                                            \

@@ -149,7 +149,7 @@ func (s mixShape) parts() int64 {
 // A forward block's warps own 16 tokens each at a time and multiply them by the block's range of rows of phi, which lies in
 // shared memory as bfloat16 fragments, next to a ring of forwardDepth steps of 2 KB for each warp.
 const (
-	forwardWarps = 16 // of a multiprocessor
+	forwardWarps = 16 // of a multiprocessor; half as many of a small one
 	forwardDepth = 3
 )
 
@@ -178,10 +178,14 @@ func (s mixShape) searchForward(lim Limits) forwardSplit {
 	bestCost := 0.0
 	width, chunks := s.chunk()
 	tiles := max(ceil(s.n, 16), 1)
-	for warps := int64(forwardWarps); warps >= 4; warps /= 2 {
-		slots := int64(lim.SMs) * (forwardWarps / warps)
+	resident := int64(forwardWarps)
+	if lim.small() {
+		resident /= 2
+	}
+	for warps := resident; warps >= 4; warps /= 2 {
+		slots := int64(lim.SMs) * (resident / warps)
 		rings := warps * forwardDepth * 2048
-		limit := min(int64(lim.SharedPerBlock), (int64(lim.SharedPerSM)-int64(forwardWarps/warps)*1024)/(forwardWarps/warps))
+		limit := min(int64(lim.SharedPerBlock)-1024, (int64(lim.SharedPerSM)-(resident/warps)*1024)/(resident/warps))
 		longest := (limit - rings) / s.fragmentBytes(64, width) * 64
 		if longest < 64 {
 			continue
@@ -195,7 +199,7 @@ func (s mixShape) searchForward(lim Limits) forwardSplit {
 			tilesPerWarp := ceil(tiles, warps*tb)
 			waves := ceil(r*tb*chunks, slots)
 			// Times in units of 1 us: a multiprocessor reads about 32 KB in one, shared by its warps; it turns 20 KB of fragments.
-			run := 1 + float64(tilesPerWarp*kr*16*s.xt.Size()*forwardWarps)/32e3 + float64(s.fragmentBytes(kr, width)*forwardWarps/warps)/20e3
+			run := 1 + float64(tilesPerWarp*kr*16*s.xt.Size()*resident)/32e3 + float64(s.fragmentBytes(kr, width)*resident/warps)/20e3
 			// The partial sums are written to and read from the L2.
 			cost := float64(waves)*run + float64(r*s.n*chunks*(width+4)*8)/3e6 + float64(r)/32
 			if bestCost == 0 || cost < bestCost {
@@ -214,7 +218,7 @@ func (s mixShape) searchForward(lim Limits) forwardSplit {
 // A warp of the backward handles tileTokens tokens at a time, 2 KB of x, with backwardDepth such tiles on their way or in use.
 const (
 	tileTokens    = 16
-	backwardWarps = 12
+	backwardWarps = 12 // 8 where the shared memory is small
 	backwardDepth = 4
 )
 
@@ -227,7 +231,7 @@ type backwardSplit struct {
 	width, chunks int64
 	warpColumns   int64 // rows of phi of a warp: 128 bytes of a row of x
 	colWarps      int64 // warps side by side along K
-	tokenWarps    int64 // warps side by side along the tokens; colWarps*tokenWarps = backwardWarps
+	tokenWarps    int64 // warps side by side along the tokens; colWarps*tokenWarps is all of a block
 	groups        int64 // blocks along K
 	splits        int64 // blocks along the tokens
 	splitTokens   int64
@@ -244,11 +248,15 @@ func (s mixShape) searchBackward(lim Limits) backwardSplit {
 	b := backwardSplit{}
 	b.width, b.chunks = s.chunk()
 	b.warpColumns = 128 / s.xt.Size()
+	block := int64(backwardWarps)
+	if lim.small() {
+		block = 8
+	}
 	warps := ceil(s.k, b.warpColumns)
 	tiles := max(ceil(s.n, tileTokens), 1)
 	best := 0.0
 	for _, cw := range []int64{4, 2, 1} {
-		tw := int64(backwardWarps) / cw
+		tw := block / cw
 		groups := ceil(warps, cw)
 		for splits := int64(1); splits <= 64 && splits <= tiles; splits++ {
 			st := ceil(tiles, splits)
@@ -257,7 +265,7 @@ func (s mixShape) searchBackward(lim Limits) backwardSplit {
 			}
 			waves := ceil(groups*splits*b.chunks, int64(lim.SMs))
 			// Times in units of 1 us; a multiprocessor moves about 32 KB in one.
-			run := float64(ceil(st, tw)*backwardWarps*4096)/32e3 + 2.5
+			run := float64(ceil(st, tw)*block*4096)/32e3 + 2.5
 			part := float64(0)
 			if splits > 1 {
 				// A write and a read of the partial sums through the L2, and the read by the last block.
@@ -278,12 +286,12 @@ func (s mixShape) searchBackward(lim Limits) backwardSplit {
 		if b.stageTiles >= tilesOfWarp {
 			buffers = 1
 		}
-		b.shared = backwardWarps*backwardDepth*2048 + buffers*b.stageTiles*b.tokenWarps*tileTokens*zRow(b.width)
+		b.shared = block*backwardDepth*2048 + buffers*b.stageTiles*b.tokenWarps*tileTokens*zRow(b.width)
 		if b.stageTiles == 1 || b.shared <= int64(lim.SharedPerBlock)-1024 {
 			break
 		}
 	}
-	b.shared = max(b.shared, backwardWarps*b.warpColumns*b.width*4)
+	b.shared = max(b.shared, block*b.warpColumns*b.width*4)
 	return b
 }
 
@@ -514,7 +522,7 @@ func (p backwardPlan) launches(lim Limits, ws Ptr, v backwardArgs) []Launch {
 	return append(ls, Launch{
 		Name:   fmt.Sprintf("%s_%v%s", name, s.xt, anySuffix(aligned)),
 		Grid:   Dim{uint32(blocks), uint32(sp.chunks), 1},
-		Block:  Dim{32 * backwardWarps, 1, 1},
+		Block:  Dim{uint32(32 * sp.colWarps * sp.tokenWarps), 1, 1},
 		Shared: uint32(sp.shared),
 		Args:   a,
 	})

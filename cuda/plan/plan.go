@@ -88,9 +88,13 @@ type Limits struct {
 
 // Known limits, for tests and for tables without a device.
 var (
-	H200 = Limits{SMs: 132, SharedPerBlock: 232448, SharedPerSM: 233472}
-	A100 = Limits{SMs: 108, SharedPerBlock: 166912, SharedPerSM: 167936}
+	H200    = Limits{SMs: 132, SharedPerBlock: 232448, SharedPerSM: 233472}
+	A100    = Limits{SMs: 108, SharedPerBlock: 166912, SharedPerSM: 167936}
+	RTX3090 = Limits{SMs: 82, SharedPerBlock: 101376, SharedPerSM: 102400} // as all of sm_86 and sm_89, but for the SMs
 )
+
+// small is whether fewer warps of a multiprocessor find room for their rings.
+func (l Limits) small() bool { return l.SharedPerBlock < 128<<10 }
 
 func (l Limits) check() error {
 	if l.SMs < 1 || l.SharedPerBlock < 99<<10 || l.SharedPerSM < l.SharedPerBlock {

@@ -59,7 +59,7 @@ func checkLaunches(t *testing.T, lim Limits, ls []Launch, most int) {
 }
 
 func TestCoeffsFitEveryDevice(t *testing.T) {
-	for _, lim := range []Limits{H200, A100} {
+	for _, lim := range []Limits{H200, A100, RTX3090} {
 		shapes(func(tokens int64, streams, channels int, xt, pt Type) {
 			f, b := forward(tokens, streams, channels, xt, pt), backward(tokens, streams, channels, xt, pt)
 			ls, err := f.Launches(lim, base)
