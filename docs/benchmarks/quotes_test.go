@@ -37,6 +37,8 @@ var quotations = map[string]func(t *testing.T) string{
 	"gpu":                       gpu,
 	"gpu apply":                 gpuApply,
 	"cpu":                       cpu,
+	"cpu yardsticks":            yardsticks,
+	"cpu yardsticks in full":    yardsticksInFull,
 }
 
 var quotation = regexp.MustCompile(`(?s)(<!-- ([a-z ]+): [^\n]*-->\n)(.*?)(<!-- end -->)`)
