@@ -145,7 +145,7 @@ func newUpstream[A dtype.Float](l *layout[A], mix, r, dmix []A) upstream[A] {
 	if copied > 0 {
 		up.dmix = (*buffer)[n+tokens:]
 	}
-	parallel.Blocks(l.Tokens, max(1, 1<<16/l.M), func(_, lo, hi int) {
+	parallel.Blocks(l.Tokens, max(1, 1<<14/l.M), func(_, lo, hi int) {
 		for t := lo; t < hi; t++ {
 			g, m, rt := dmix[t*l.M:][:l.M], mix[t*l.M:][:l.M], r[t]
 			z := up.z[t*l.columns:][:l.columns]
