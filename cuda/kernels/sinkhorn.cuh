@@ -82,6 +82,7 @@ __device__ __forceinline__ float dot4(const float (&x)[4], const float (&y)[4], 
 template <int S>
 struct SinkQuad {
     float row[4], col[4], us[4], vs[4];
+    float soft[4]; // the row of the softmax that K starts from
 
     // start: K = softmax of the rows of a + eps, or exp(a - column maximum).
     __device__ __forceinline__ void start(const float (&a)[4], int start, float eps) {
@@ -101,7 +102,7 @@ struct SinkQuad {
         for (int d = 0; d < 4; d++) row[d] = quad_live<S>(d) ? expf(row[d] - shift[d]) : 0.f;
         if (start == START_SOFTMAX) scale = reciprocal(sum4(row)), more = eps;
 #pragma unroll
-        for (int d = 0; d < 4; d++) row[d] = quad_live<S>(d) ? fmaf(row[d], scale, more) : 0.f;
+        for (int d = 0; d < 4; d++) soft[d] = row[d] * scale, row[d] = quad_live<S>(d) ? soft[d] + more : 0.f;
         if (S < 4 && (threadIdx.x & 3) >= S) row[0] = 1.f;
 #pragma unroll
         for (int d = 0; d < 4; d++) col[d] = row[d];
@@ -260,6 +261,7 @@ __device__ __forceinline__ void sink_backward(const float (&a)[4], float (&g)[4]
     if (__any_sync(~0u, slow)) {
         float l[S * S], gl[S * S], row[4];
         quad_matrix<S>(a, l), quad_matrix<S>(up, gl);
+        __syncwarp(); // the history is the first lane's now
         if (slow && (threadIdx.x & 3) == 0) sink_reverse_log(S, l, gl, start, steps, eps, hist + 64);
         quad_row<S>(gl, row);
 #pragma unroll
@@ -287,11 +289,11 @@ __device__ __forceinline__ void sink_backward(const float (&a)[4], float (&g)[4]
     }
     if (eps > 0.f) {
 #pragma unroll
-        for (int d = 0; d < 4; d++) g[d] = quad_live<S>(d) ? g[d] * ((m.row[d] - eps) * reciprocal(m.row[d])) : 0.f;
+        for (int d = 0; d < 4; d++) g[d] = quad_live<S>(d) ? g[d] * (m.soft[d] * reciprocal(m.row[d])) : 0.f;
     }
     const float t = sum4(g);
 #pragma unroll
-    for (int d = 0; d < 4; d++) g[d] -= (m.row[d] - eps) * t;
+    for (int d = 0; d < 4; d++) g[d] -= m.soft[d] * t;
 }
 
 // sink_may_underflow: with an eps of 1e-6 or more, the softmax start keeps every element and so every sum far from underflow.

@@ -118,6 +118,10 @@ func TestSplitsCover(t *testing.T) {
 			if f.depth < 2 || f.tokenBlocks*forwardTokens < s.n || b.depth < 3 || b.splitTokens%backwardTokens != 0 {
 				t.Fatalf("%+v: wide splits %+v, %+v", s, f, b)
 			}
+			// 6 products of parts at most, of 16 rows each: longer sums of float32 were off by 1.4e-5.
+			if f.kRange > 4608 || xt == Float32 && f.kRange > 768 {
+				t.Fatalf("%+v: sums over %d rows", s, f.kRange)
+			}
 		} else if b.colWarps*b.tokenWarps != backwardWarps || b.stageTiles < 1 {
 			t.Fatalf("%+v: backward split %+v", s, b)
 		} else if tiles := ceil(ceil(min(b.splitTokens, s.n), tileTokens), b.tokenWarps); b.stageTiles < tiles && b.stageTiles < backwardDepth-1 {

@@ -33,6 +33,22 @@ func (s mixShape) wideParts() int64 {
 	return s.parts()
 }
 
+// longestSum is the number of products that a tensor core adds up in one register at most. It cuts off what it adds: the error of
+// a sum grows by about 2e-8 with each.
+const longestSum = 288
+
+// wideProducts is the number of products of parts that make one of 16 rows of phi.
+func (s mixShape) wideProducts() int64 {
+	switch p := s.wideParts(); {
+	case s.xt == Float32:
+		return 6
+	case p == 3: // float16 beside float32
+		return 5
+	default:
+		return p
+	}
+}
+
 // zParts is the number of bfloat16 parts of z in the product that gives dx. One costs an error of up to 1.7e-3, as much as the
 // rounding of a bfloat16 dx, which a norm over many tokens averages; with few, where memory and latency bind, there are two.
 func (s mixShape) zParts() int64 {
@@ -57,7 +73,8 @@ func (s mixShape) searchForwardWide(lim Limits) forwardSplit {
 	f.shared = f.depth * stage
 	f.tokenBlocks = ceil(s.n, forwardTokens)
 	best := 0.0
-	for r := int64(1); r <= ceil(s.k, 64) && r <= 128; r++ {
+	fewest := ceil(s.k, longestSum*16/s.wideProducts())
+	for r := fewest; r <= ceil(s.k, 64) && r < fewest+128; r++ {
 		kr := roundUp(ceil(s.k, r), 64)
 		if ceil(s.k, kr) != r {
 			continue
