@@ -44,7 +44,7 @@ func backward[S, P dtype.Storage, A dtype.Float](dx []S, dphi []P, x []S, phi []
 	defer scratch.GiveBack(&upstreams, up.buffer)
 	past := around.Worth(dx) && around.Aligned(dx, d.K)
 	parallel.Blocks(l.blocks()*chunks, 1, func(piece, _, _ int) {
-		c, i := piece/l.blocks(), piece%l.blocks()
+		c, i := piece/l.blocks(), l.apart(piece%l.blocks())
 		b := l.block(i)
 		var part []A
 		if dphi != nil {

@@ -17,8 +17,8 @@ const (
 	// they compete for the same few places of a cache.
 	lineBytes = 64
 	// packing is how many numbers of phi make a piece of work that is worth a
-	// goroutine: some 20 microseconds.
-	packing = 200_000
+	// goroutine: some 5 microseconds, since more work for it follows.
+	packing = 50_000
 )
 
 // layout says how K is cut into blocks and phi packed (package matmul).
@@ -55,6 +55,16 @@ func (l *layout[A]) block(i int) block {
 // strip is the part of a block from its channel s on that is matmul.Strip wide.
 func (b block) strip(s int) block {
 	return block{b.at + s, b.lo + s, min(b.lo+s+matmul.Strip, b.hi), matmul.Strip}
+}
+
+// apart is the number of the block that is gone through as the i-th: first the even
+// ones, then the odd. Two neighbours share the pages of x, and two processors that
+// work on them at a time fetch lines of each other's.
+func (l *layout[A]) apart(i int) int {
+	if even := (l.blocks() + 1) / 2; i >= even {
+		return 2*(i-even) + 1
+	}
+	return 2 * i
 }
 
 // packed is the length of a packed phi.

@@ -315,6 +315,19 @@ func TestChunk(t *testing.T) {
 	})
 }
 
+// Every block is gone through once.
+func TestApart(t *testing.T) {
+	for blocks := 1; blocks < 10; blocks++ {
+		l := newLayout[float32](Dims{Tokens: 1, K: blocks * 512, M: 1})
+		require.Equal(t, blocks, l.blocks())
+		seen := make([]int, blocks)
+		for i := range blocks {
+			seen[l.apart(i)]++
+		}
+		require.Equal(t, slices.Repeat([]int{1}, blocks), seen)
+	}
+}
+
 // The memory that both directions take, beside their arguments, is less than
 // the large arguments are.
 func TestMemory(t *testing.T) {
