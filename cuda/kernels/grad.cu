@@ -111,7 +111,7 @@ __device__ __forceinline__ void grad_logits(const float *mix, const float *r, co
 }
 
 #define GRAD_LOGITS(S)                                                                                                         \
-    extern "C" __global__ void __launch_bounds__(32 * GRAD_WARPS) mhc_grad_logits_n##S(GRAD_ARGS) {                            \
+    extern "C" __global__ void __launch_bounds__(32 * GRAD_WARPS, 4) mhc_grad_logits_n##S(GRAD_ARGS) {                         \
         if (blockIdx.x >= blocks) {                                                                                            \
             pack_phi(K, M, blocks, phi, packed, (int)type, sk, sm, shares, (int)nj, (int)parts);                               \
             fetch_ahead(x, ahead, blocks);                                                                                     \

@@ -25,6 +25,26 @@ __device__ __forceinline__ float log_add(float a, float b) {
     return a == b ? m + 0.69314718f : m + log1pf(expf(-d));
 }
 
+// softmax_gradient is the gradient of the logits of softmax p from g, that of log p, whose sum is t: g -= p * t. If an entry rules its
+// row, that cancels; so the greatest is minus the sum of the others.
+template <int L>
+__device__ __forceinline__ void softmax_gradient(const float (&p)[L], float (&g)[L], float t) {
+    float most = p[0], rest = 0.f;
+    bool ruled = false, rules[L];
+#pragma unroll
+    for (int k = 1; k < L; k++) most = fmaxf(most, p[k]);
+#pragma unroll
+    for (int k = 0; k < L; k++) {
+        rules[k] = !ruled && p[k] == most;
+        ruled = ruled || rules[k];
+        g[k] = fmaf(-p[k], t, g[k]);
+        rest += rules[k] ? 0.f : g[k];
+    }
+#pragma unroll
+    for (int k = 0; k < L; k++)
+        if (rules[k]) g[k] = -rest;
+}
+
 // n = S up to 4: the four lanes of a quad share a matrix, lane q has row q. Every lane of the warp must call.
 //
 // The state is K, the matrix of the start, with a scale for each row and each column: P = diag(u) K diag(v). A normalisation
@@ -291,9 +311,7 @@ __device__ __forceinline__ void sink_backward(const float (&a)[4], float (&g)[4]
 #pragma unroll
         for (int d = 0; d < 4; d++) g[d] = quad_live<S>(d) ? g[d] * (m.soft[d] * reciprocal(m.row[d])) : 0.f;
     }
-    const float t = sum4(g);
-#pragma unroll
-    for (int d = 0; d < 4; d++) g[d] -= m.soft[d] * t;
+    softmax_gradient(m.soft, g, sum4(g));
 }
 
 // sink_may_underflow: with an eps of 1e-6 or more, the softmax start keeps every element and so every sum far from underflow.
@@ -452,12 +470,18 @@ __device__ __forceinline__ void sinkn_backward(const SinkGroup &s, const float *
     }
     sinkn_softmax(s, a, y);
     for (int j = s.li; j < s.n; j += s.lanes) {
-        float *gr = g + j * s.pitch, *pr = y + j * s.pitch, t = 0.f;
+        float *gr = g + j * s.pitch, *pr = y + j * s.pitch, t = 0.f, rest = 0.f;
+        int most = 0;
         for (int k = 0; k < s.n; k++) {
             if (eps > 0.f) gr[k] *= pr[k] * reciprocal(pr[k] + eps);
             t += gr[k];
+            if (pr[k] > pr[most]) most = k;
         }
-        for (int k = 0; k < s.n; k++) gr[k] -= pr[k] * t;
+        for (int k = 0; k < s.n; k++) {
+            gr[k] -= pr[k] * t;
+            if (k != most) rest += gr[k];
+        }
+        gr[most] = -rest; // see softmax_gradient
     }
     __syncwarp();
 }

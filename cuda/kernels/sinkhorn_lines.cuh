@@ -260,7 +260,5 @@ __device__ __forceinline__ void lines_backward(Line l, const float (&arow)[S], c
         row[k] *= r;
         if (eps > 0.f && l.in(k)) grow[k] *= row[k] * reciprocal(row[k] + eps);
     }
-    const float t = lines_sum<S>(grow);
-#pragma unroll
-    for (int k = 0; k < S; k++) grow[k] = fmaf(-row[k], t, grow[k]);
+    softmax_gradient(row, grow, lines_sum<S>(grow));
 }
