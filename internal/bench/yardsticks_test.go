@@ -25,7 +25,9 @@ func TestYardsticks(t *testing.T) {
 	counts, best := map[string]int{}, 0
 	for _, r := range rows {
 		counts[r.What+" by "+r.By+" against "+r.Against]++
-		assert.Positive(t, r.Time)
+		if r.What != "coefficients backward" || r.By != "graph" { // a difference of two times, which noise can turn round
+			assert.Positive(t, r.Time)
+		}
 		assert.Positive(t, r.Yardstick)
 		assert.LessOrEqual(t, r.P20, r.P50)
 		assert.LessOrEqual(t, r.P50, r.P80)
