@@ -24,7 +24,7 @@ type CoeffsForward struct {
 }
 
 // CoeffsBackward computes the gradients of x, phi, b and alpha from those of any subset of h_pre, h_post and h_res: two
-// launches for up to four streams, three for more.
+// launches for up to eight streams, three for more.
 type CoeffsBackward struct {
 	Tokens            int64
 	Streams, Channels int
@@ -164,9 +164,9 @@ type forwardSplit struct {
 	depth         int64 // stages, of the wide kernel
 }
 
-// fragmentBytes is the size of k rows of a chunk of phi in shared memory: a padded kilobyte for 16 rows, 8 columns, two parts.
-func (s mixShape) fragmentBytes(k, width int64) int64 {
-	return k / 16 * (width / 8) * 72 * s.parts() * 4
+// fragmentBytes is the size of k rows of phi in shared memory: a padded kilobyte for 16 rows, 8 columns, two parts.
+func (s mixShape) fragmentBytes(k int64) int64 {
+	return k / 16 * (narrowColumns / 8) * 72 * s.parts() * 4
 }
 
 // searchForward finds the split that is estimated to be the fastest.
@@ -176,7 +176,6 @@ func (s mixShape) searchForward(lim Limits) forwardSplit {
 	}
 	var best forwardSplit
 	bestCost := 0.0
-	width, chunks := s.chunk()
 	tiles := max(ceil(s.n, 16), 1)
 	resident := int64(forwardWarps)
 	if lim.small() {
@@ -186,7 +185,7 @@ func (s mixShape) searchForward(lim Limits) forwardSplit {
 		slots := int64(lim.SMs) * (resident / warps)
 		rings := warps * forwardDepth * 2048
 		limit := min(int64(lim.SharedPerBlock)-1024, (int64(lim.SharedPerSM)-(resident/warps)*1024)/(resident/warps))
-		longest := (limit - rings) / s.fragmentBytes(64, width) * 64
+		longest := (limit - rings) / s.fragmentBytes(64) * 64
 		if longest < 64 {
 			continue
 		}
@@ -194,17 +193,17 @@ func (s mixShape) searchForward(lim Limits) forwardSplit {
 		for parts := fewest; parts < fewest+512; {
 			kr := roundUp(ceil(s.k, parts), 64)
 			r := ceil(s.k, kr)
-			shared := rings + s.fragmentBytes(kr, width)
-			tb := min(max(slots/(r*chunks), 1), ceil(tiles, warps))
+			shared := rings + s.fragmentBytes(kr)
+			tb := min(max(slots/r, 1), ceil(tiles, warps))
 			tilesPerWarp := ceil(tiles, warps*tb)
-			waves := ceil(r*tb*chunks, slots)
+			waves := ceil(r*tb, slots)
 			// Times in units of 1 us: a multiprocessor reads about 32 KB in one, shared by its warps; it turns 20 KB of fragments.
-			run := 1 + float64(tilesPerWarp*kr*16*s.xt.Size()*resident)/32e3 + float64(s.fragmentBytes(kr, width)*resident/warps)/20e3
+			run := 1 + float64(tilesPerWarp*kr*16*s.xt.Size()*resident)/32e3 + float64(s.fragmentBytes(kr)*resident/warps)/20e3
 			// The partial sums are written to and read from the L2.
-			cost := float64(waves)*run + float64(r*s.n*chunks*(width+4)*8)/3e6 + float64(r)/32
+			cost := float64(waves)*run + float64(r*s.n*(narrowColumns+4)*8)/3e6 + float64(r)/32
 			if bestCost == 0 || cost < bestCost {
 				bestCost = cost
-				best = forwardSplit{width: width, chunks: chunks, warps: warps, kRange: kr, ranges: r, tokenBlocks: tb, shared: shared}
+				best = forwardSplit{width: narrowColumns, chunks: 1, warps: warps, kRange: kr, ranges: r, tokenBlocks: tb, shared: shared}
 			}
 			if kr == 64 {
 				break
@@ -245,9 +244,7 @@ func (s mixShape) searchBackward(lim Limits) backwardSplit {
 	if s.wide() {
 		return s.searchBackwardWide(lim)
 	}
-	b := backwardSplit{}
-	b.width, b.chunks = s.chunk()
-	b.warpColumns = 128 / s.xt.Size()
+	b := backwardSplit{width: narrowColumns, chunks: 1, warpColumns: 128 / s.xt.Size()}
 	block := int64(backwardWarps)
 	if lim.small() {
 		block = 8
@@ -263,13 +260,13 @@ func (s mixShape) searchBackward(lim Limits) backwardSplit {
 			if ceil(tiles, st) != splits {
 				continue
 			}
-			waves := ceil(groups*splits*b.chunks, int64(lim.SMs))
+			waves := ceil(groups*splits, int64(lim.SMs))
 			// Times in units of 1 us; a multiprocessor moves about 32 KB in one.
 			run := float64(ceil(st, tw)*block*4096)/32e3 + 2.5
 			part := float64(0)
 			if splits > 1 {
 				// A write and a read of the partial sums through the L2, and the read by the last block.
-				part = 1.5 + float64(splits*s.k*b.chunks*b.width*8)/4e6 + float64(splits*cw*b.warpColumns*b.width*4)/80e3
+				part = 1.5 + float64(splits*s.k*b.width*8)/4e6 + float64(splits*cw*b.warpColumns*b.width*4)/80e3
 			}
 			cost := float64(waves)*run + part
 			if best == 0 || cost < best {
@@ -374,7 +371,7 @@ func (s mixShape) partialLaunch(f forwardSplit, x, phi, partial Ptr) Launch {
 	a.int(int64(s.pt), sk, sm, s.n, s.k, s.m, f.kRange, f.ranges)
 	return Launch{
 		Name:   fmt.Sprintf("mhc_mix_partial_%v_p%d_m24%s", s.xt, s.parts(), anySuffix(s.rowsAligned() && aligned16(x))),
-		Grid:   Dim{uint32(f.ranges * f.tokenBlocks), uint32(f.chunks), 1},
+		Grid:   Dim{uint32(f.ranges * f.tokenBlocks), 1, 1},
 		Block:  Dim{uint32(32 * f.warps), 1, 1},
 		Shared: uint32(f.shared),
 		Args:   a,
@@ -521,7 +518,7 @@ func (p backwardPlan) launches(lim Limits, ws Ptr, v backwardArgs) []Launch {
 	}
 	return append(ls, Launch{
 		Name:   fmt.Sprintf("%s_%v%s", name, s.xt, anySuffix(aligned)),
-		Grid:   Dim{uint32(blocks), uint32(sp.chunks), 1},
+		Grid:   Dim{uint32(blocks), 1, 1},
 		Block:  Dim{uint32(32 * sp.colWarps * sp.tokenWarps), 1, 1},
 		Shared: uint32(sp.shared),
 		Args:   a,

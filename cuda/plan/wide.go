@@ -14,12 +14,9 @@ const (
 
 func (s mixShape) wide() bool { return s.m > narrowColumns }
 
-// chunk is the number of columns that one pass computes, and the number of passes.
+// chunk is the number of columns that one pass of a wide kernel computes, and the number of passes.
 func (s mixShape) chunk() (width, count int64) {
-	switch {
-	case s.m <= narrowColumns:
-		return narrowColumns, 1
-	case s.m <= 48:
+	if s.m <= 48 {
 		return 48, 1
 	}
 	return 80, ceil(s.m, 80)
