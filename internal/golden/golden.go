@@ -176,7 +176,4 @@ var exceptions = map[exception]float64{
 	// others are near 40: the rounding of mix, 4e-7 of its norm, is 40 times that of
 	// this number.
 	{"coeffs_f32_large_logits.safetensors", "grad_alpha_pre", true}: 6e-5,
-	// That rounding alone, before a projection in float64, moves this one by 0.5 to
-	// 1.9e-5.
-	{"coeffs_f32_large_logits.safetensors", "grad_alpha_res", true}: 4e-5,
 }
