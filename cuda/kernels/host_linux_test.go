@@ -113,9 +113,9 @@ func TestSinkhornOnTheHost(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var in bytes.Buffer
 	type result struct {
-		name string
-		want []float64
-		exp  float64 // the bound
+		name  string
+		want  []float64
+		bound float64
 	}
 	var results []result
 	for _, p := range projections() {
@@ -155,7 +155,7 @@ func TestSinkhornOnTheHost(t *testing.T) {
 			require.NoError(t, binary.Read(numbers, binary.LittleEndian, got))
 			err := relative(got, c.want)
 			t.Logf("relative error %.1e", err)
-			assert.LessOrEqual(t, err, c.exp)
+			assert.LessOrEqual(t, err, c.bound)
 		})
 	}
 	require.Zero(t, numbers.Len())
