@@ -8,6 +8,9 @@ mkdir gpu-bundle
 strip=-ldflags=-s\ -w
 CGO_ENABLED=0 go test -c "$strip" -o gpu-bundle/cuda-purego.test ./cuda
 CGO_ENABLED=1 go test -c "$strip" -tags mhccuda -o gpu-bundle/cuda-cu.test ./cuda
+for p in bench cupti; do
+	CGO_ENABLED=0 go test -c "$strip" -o gpu-bundle/$p.test ./internal/$p
+done
 CGO_ENABLED=0 go build "$strip" -o gpu-bundle/mhc ./cmd/mhc
 CGO_ENABLED=0 go build "$strip" -o gpu-bundle/charlm ./examples/charlm
 cat examples/charlm/*.go >gpu-bundle/text.txt # for charlm to learn

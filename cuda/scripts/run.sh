@@ -3,14 +3,15 @@
 #
 #	run.sh RESULTS [STEP...]
 #
-# Steps, by default all, in this order: info, purego, cu (the tests under either binding), verify (golden values), charlm, bench,
-# planted (compute-sanitizer finds a kernel's illegal write), memcheck, initcheck, racecheck (it finds nothing in a reduced
-# run of the tests). Each writes RESULTS/STEP.log and a line to RESULTS/summary.txt; the exit status is that of the worst.
+# Steps, by default all, in this order: info, purego, cu (the tests under either binding), tools (those of the bench and of CUPTI),
+# verify (golden values), charlm, bench, planted (compute-sanitizer finds a kernel's illegal write), memcheck, initcheck,
+# racecheck (it finds nothing in a reduced run of the tests), ptx (the same run with what the driver compiles from PTX, as on a
+# GPU that is newer than the machine code). Each writes RESULTS/STEP.log and a line to RESULTS/summary.txt; the exit status is that of the worst.
 set -u
 cd "$(dirname "$0")"
 results=$1
 shift
-[ $# -gt 0 ] || set -- info purego cu verify charlm bench planted memcheck initcheck racecheck
+[ $# -gt 0 ] || set -- info purego cu tools verify charlm bench planted memcheck initcheck racecheck ptx
 mkdir -p "$results"
 for f in *.gz; do
 	[ -e "${f%.gz}" ] || gunzip -k "$f"
@@ -63,6 +64,10 @@ charlm() {
 		END { print NR " steps, largest difference of the losses " worst; exit bad > 0 || NR != 40 }'
 }
 
+tools() {
+	./cupti.test -test.v && ./bench.test -test.v -test.short
+}
+
 planted() {
 	out=$(MHC_TEST_LOSE_DEVICE=1 MHC_CUDA_DEBUG=1 timeout 60 compute-sanitizer --tool memcheck --print-limit 3 \
 		./cuda-purego.test -test.v -test.run '^TestALostDevice$' 2>&1)
@@ -75,6 +80,7 @@ for s in "$@"; do
 	info) step info ./mhc info ;;
 	purego) step purego ./cuda-purego.test -test.v -test.timeout 300s ;;
 	cu) step cu ./cuda-cu.test -test.v -test.timeout 300s ;;
+	tools) step tools tools ;;
 	verify) step verify ./mhc verify -device cuda golden ;;
 	charlm) step charlm charlm ;;
 	bench) step bench bench ;;
@@ -82,8 +88,9 @@ for s in "$@"; do
 	memcheck) step memcheck sanitize memcheck --leak-check no ;;
 	initcheck) step initcheck sanitize initcheck ;;
 	racecheck) step racecheck sanitize racecheck ;;
+	ptx) step ptx env CUDA_FORCE_PTX_JIT=1 ./cuda-purego.test -test.short -test.v -test.timeout 300s -test.run TestConformanceOfTheGPU ;;
 	*)
-		echo "run.sh: step $s, want info, purego, cu, verify, charlm, bench, planted, memcheck, initcheck or racecheck" >&2
+		echo "run.sh: step $s, want info, purego, cu, tools, verify, charlm, bench, planted, memcheck, initcheck, racecheck or ptx" >&2
 		exit 2
 		;;
 	esac
