@@ -57,6 +57,10 @@ struct BF16 {
     static const int DXPARTS = 1; // bfloat16 parts of phi in the product that gives dx
     static const int TYPE = TYPE_BF16;
     static __device__ __forceinline__ float get(u16 e) { return __uint_as_float((u32)e << 16); }
+    static __device__ __forceinline__ void pair(const u16 *p, u16 (&e)[2]) { // two aligned neighbours
+        const u32 w = __ldg((const u32 *)p);
+        e[0] = (u16)w, e[1] = (u16)(w >> 16);
+    }
     static __device__ __forceinline__ u16 put(float f) { return (u16)pack_bf16(f, 0.f); }
     static __device__ __forceinline__ void unpack(uint4 v, float (&f)[8]) {
         f[0] = bf16_lo(v.x), f[1] = bf16_hi(v.x), f[2] = bf16_lo(v.y), f[3] = bf16_hi(v.y);
@@ -74,6 +78,7 @@ struct F16 {
     static const int DXPARTS = 1;
     static const int TYPE = TYPE_F16;
     static __device__ __forceinline__ float get(u16 e) { return f16_to_f32(e); }
+    static __device__ __forceinline__ void pair(const u16 *p, u16 (&e)[2]) { BF16::pair(p, e); }
     static __device__ __forceinline__ u16 put(float f) { return f32_to_f16(f); }
     static __device__ __forceinline__ void unpack(uint4 v, float (&f)[8]) {
         f[0] = f16_to_f32((u16)v.x), f[1] = f16_to_f32((u16)(v.x >> 16)), f[2] = f16_to_f32((u16)v.y), f[3] = f16_to_f32((u16)(v.y >> 16));
@@ -91,6 +96,10 @@ struct F32 {
     static const int DXPARTS = 2;
     static const int TYPE = TYPE_F32;
     static __device__ __forceinline__ float get(float e) { return e; }
+    static __device__ __forceinline__ void pair(const float *p, float (&e)[2]) {
+        const float2 v = __ldg((const float2 *)p);
+        e[0] = v.x, e[1] = v.y;
+    }
     static __device__ __forceinline__ float put(float f) { return f; }
     static __device__ __forceinline__ void unpack(uint4 v, float (&f)[4]) {
         f[0] = __uint_as_float(v.x), f[1] = __uint_as_float(v.y), f[2] = __uint_as_float(v.z), f[3] = __uint_as_float(v.w);
@@ -199,6 +208,11 @@ __device__ __forceinline__ uint4 ld_shared(u32 p) {
     asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(p) : "memory");
     return v;
 }
+__device__ __forceinline__ float ld_shared_f32(u32 p) {
+    float v;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(p) : "memory");
+    return v;
+}
 __device__ __forceinline__ void st_shared(u32 p, uint4 v) {
     asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
@@ -207,13 +221,13 @@ __device__ __forceinline__ void st_shared(u32 p, uint4 v) {
 
 // mma16816 adds A [16 x 16] B [16 x 8] to C, mma1688 A [16 x 8] B [8 x 8]: bfloat16 operands, float32 sums.
 __device__ __forceinline__ void mma16816(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
 __device__ __forceinline__ void mma1688(float (&c)[4], u32 a0, u32 a1, u32 b0) {
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a0), "r"(a1), "r"(b0));
 }
@@ -222,7 +236,7 @@ __device__ __forceinline__ void mma1688(float (&c)[4], u32 a0, u32 a1, u32 b0) {
 // and gets (2t, g) and (2t+1, g).
 __device__ __forceinline__ u32 transpose8(u32 a) {
     u32 d;
-    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(d) : "r"(a));
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(d) : "r"(a));
     return d;
 }
 
@@ -254,6 +268,11 @@ __device__ __forceinline__ void copy16_or_zero(u32 dst, const void *src, int byt
 __device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N>
 __device__ __forceinline__ void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+
+// keep holds a value in its register: the compiler would work it out again in every turn of a loop.
+__device__ __forceinline__ void keep(int &v) { asm volatile("" : "+r"(v)); }
+__device__ __forceinline__ void keep(u32 &v) { asm volatile("" : "+r"(v)); }
+__device__ __forceinline__ void keep(i64 &v) { asm volatile("" : "+l"(v)); }
 
 // scalar mathematics
 

@@ -14,63 +14,76 @@
 // Arguments of both kernels: mode (0: g_pre is the gradient of mix, 1: coefficients, 2: g_pre is that of head weights); mix
 // [N, M], r [N], alpha, b; g_pre, g_post, g_res, g_r: any may be 0; z, part, hist (0: in shared memory), counters to be zeroed
 // for the next kernel and their number; N, K, M, streams, W, chunks; post_mult; Sinkhorn start, steps, eps; blocks; phi, packed
-// (0: not wanted), type and strides of phi, warps' shares of columns, n blocks of 8 columns of a share (8, or 4 of float32),
-// parts; x, and the bytes of it to bring to the L2 ahead of the next kernel. Kernels for up to 4 streams use no hist, the one for
+// (0: not wanted), type and strides of phi, shares of 32 columns, elements of 16 bytes of x, parts of phi; x, and the bytes of it to
+// bring to the L2 ahead of the next kernel. Kernels for up to 4 streams use no hist, the one for
 // any number no x.
 #define GRAD_ARGS                                                                                                              \
     i64 mode, const float *mix, const float *r, const float *alpha, const float *b, const float *gpre, const float *gpost,     \
         const float *gres, const float *gr, char *z, float *part, float *hist, unsigned long long *counters, i64 ncounters,    \
         i64 N, i64 K, i64 M, i64 n, i64 width, i64 chunks, double post_mult, i64 start, i64 steps, double sink_eps, i64 blocks, \
-        const void *phi, uint4 *packed, i64 type, i64 sk, i64 sm, i64 shares, i64 nj, i64 parts,                       \
+        const void *phi, uint4 *packed, i64 type, i64 sk, i64 sm, i64 shares, i64 vec, i64 parts,                      \
         const char *x, i64 ahead
 
 __device__ __forceinline__ void zero_counters(unsigned long long *counters, i64 n, i64 blocks) {
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blocks * blockDim.x) counters[i] = 0;
 }
 
-// pack_phi writes phi as right operands of dx, W = 24: for each share of columns, each four of the 3*nj words of a lane (word
-// 3j + q: column of block j, rows m = 8q + 2t and 8q + 2t + 1 of phi^T), each part where there are two, 16 bytes of each lane.
-__device__ __forceinline__ void pack_phi(i64 K, i64 M, i64 blocks, const void *phi, uint4 *packed, int type, i64 sk, i64 sm, i64 shares, int nj, int parts) {
-    const int vec = nj, per = 3 * nj / 4; // 16-byte vectors of a part
-    const i64 count = shares * per * 32;
-    for (i64 i = (blockIdx.x - blocks) * blockDim.x + threadIdx.x; i < count; i += (gridDim.x - blocks) * blockDim.x) {
-        const int lane = (int)(i & 31), v = (int)(i / 32 % per), g = lane >> 2, t = lane & 3;
-        const i64 share = i / 32 / per;
-        float a[4], b[4];
-        auto at = [&](int e, i64 &k, i64 &m) {
-            const int w = 4 * v + e, j = w / 3;
-            m = w % 3 * 8 + 2 * t;
-            k = share * 8 * nj + j / (vec / 2) * 4 * vec + (g >> 1) * vec + 2 * (j % (vec / 2)) + (g & 1);
-        };
+// pack_phi writes phi as right operands of dx, W = 24: for each share of 32 columns, each four of the 12 words of a lane (word
+// 3j + q: column of n block j, see block_column, rows m = 8q + 2t and 8q + 2t + 1 of phi^T), each part where there are two, 16 bytes
+// of each lane.
+__device__ __forceinline__ void pack_phi(i64 K, int M, i64 blocks, const void *phi, uint4 *packed, int type, i64 sk, i64 sm, i64 shares, int vec, int parts) {
+    const bool pairs = sm == 1 && sk % 2 == 0 && M % 2 == 0 && ((unsigned long long)phi & 7) == 0;
+    const u32 count = (u32)shares * 3 * 32, beside = gridDim.x - (u32)blocks;
+    for (u32 i = (blockIdx.x - (u32)blocks) * blockDim.x + threadIdx.x; i < count; i += beside * blockDim.x) {
+        const int lane = (int)(i & 31), v = (int)(i / 32 % 3), g = lane >> 2, t = lane & 3;
+        const i64 share = i / 96;
+        float f[4][2];
         with_type(type, [&](auto tag) {
             typedef decltype(tag) PT;
-            const typename PT::elem *src = (const typename PT::elem *)phi;
+            const typename PT::elem *p[4];
+            typename PT::elem in[4][2];
+            int m[4];
+            bool live[4];
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                i64 k, m;
-                at(e, k, m);
-                const typename PT::elem *q = src + k * sk + m * sm;
-                a[e] = k < K && m < M ? PT::get(__ldg(q)) : 0.f;
-                b[e] = k < K && m + 1 < M ? PT::get(__ldg(q + sm)) : 0.f;
+                const int w = 4 * v + e, j = w / 3;
+                const i64 k = share * 32 + (vec == 8 ? (g >> 1) * 8 + 2 * j : (j >> 1) * 16 + (g >> 1) * 4 + 2 * (j & 1)) + (g & 1);
+                m[e] = w % 3 * 8 + 2 * t, live[e] = k < K;
+                p[e] = (const typename PT::elem *)phi + min(k, K - 1) * sk;
             }
+            if (pairs) {
+#pragma unroll
+                for (int e = 0; e < 4; e++) PT::pair(p[e] + min(m[e], M - 2), in[e]);
+            } else {
+#pragma unroll
+                for (int e = 0; e < 4; e++) in[e][0] = __ldg(p[e] + min(m[e], M - 1) * sm), in[e][1] = __ldg(p[e] + min(m[e] + 1, M - 1) * sm);
+            }
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+#pragma unroll
+                for (int i = 0; i < 2; i++) f[e][i] = live[e] && m[e] + i < M ? PT::get(in[e][i]) : 0.f;
         });
         u32 hi[4], lo[4];
 #pragma unroll
-        for (int e = 0; e < 4; e++) split2(a[e], b[e], hi[e], lo[e]);
-        uint4 *p = packed + share * per * parts * 32 + v * 32 + lane;
+        for (int e = 0; e < 4; e++) split2(f[e][0], f[e][1], hi[e], lo[e]);
+        uint4 *p = packed + share * 3 * parts * 32 + v * 32 + lane;
         p[0] = make_uint4(hi[0], hi[1], hi[2], hi[3]);
-        if (parts == 2) p[per * 32] = make_uint4(lo[0], lo[1], lo[2], lo[3]);
+        if (parts == 2) p[3 * 32] = make_uint4(lo[0], lo[1], lo[2], lo[3]);
     }
 }
 
 // GRAD_WARPS is the number of warps of a block of grad_logits.
 #define GRAD_WARPS 4
 
-// fetch_ahead brings x to the L2 while the memory has nothing else to do: later than the reads that the tokens wait for.
-__device__ __forceinline__ void fetch_ahead(const char *x, i64 bytes, i64 blocks) {
-    if (bytes) __nanosleep(1500);
-    const i64 step = (i64)(gridDim.x - blocks) * blockDim.x * 128;
-    for (i64 at = ((blockIdx.x - blocks) * (i64)blockDim.x + threadIdx.x) * 128; at < bytes; at += step)
+// FETCH_CYCLES is when x is fetched, in cycles after a block's start: the tokens are past what they, and the instructions that they
+// run, wait for from memory. Earlier, they would wait behind all of x.
+#define FETCH_CYCLES 4800
+
+// fetch_ahead brings x to the L2 while the memory has nothing else to do.
+__device__ __forceinline__ void fetch_ahead(const char *x, i64 bytes, i64 blocks, i64 start) {
+    while (bytes && clock64() - start < FETCH_CYCLES) __nanosleep(50);
+    const i64 step = (gridDim.x - blocks) * blockDim.x * 128;
+    for (i64 at = ((blockIdx.x - blocks) * blockDim.x + threadIdx.x) * 128; at < bytes; at += step)
         asm volatile("prefetch.global.L2 [%0];" ::"l"(x + at));
 }
 
@@ -113,8 +126,9 @@ __device__ __forceinline__ void grad_logits(const float *mix, const float *r, co
 #define GRAD_LOGITS(S)                                                                                                         \
     extern "C" __global__ void __launch_bounds__(32 * GRAD_WARPS, 4) mhc_grad_logits_n##S(GRAD_ARGS) {                         \
         if (blockIdx.x >= blocks) {                                                                                            \
-            pack_phi(K, M, blocks, phi, packed, (int)type, sk, sm, shares, (int)nj, (int)parts);                               \
-            fetch_ahead(x, ahead, blocks);                                                                                     \
+            const i64 began = clock64();                                                                                       \
+            pack_phi(K, (int)M, blocks, phi, packed, (int)type, sk, sm, shares, (int)vec, (int)parts);                         \
+            fetch_ahead(x, ahead, blocks, began);                                                                              \
             return;                                                                                                            \
         }                                                                                                                      \
         zero_counters(counters, ncounters, blocks);                                                                            \
@@ -173,7 +187,7 @@ extern "C" __global__ void __launch_bounds__(128) mhc_grad_logits(GRAD_ARGS) {
     extern __shared__ float sh[];
     const int m = (int)M, P = (m + 3) & ~3, W = (int)width;
     if (blockIdx.x >= blocks) {
-        pack_phi(K, M, blocks, phi, packed, (int)type, sk, sm, shares, (int)nj, (int)parts);
+        pack_phi(K, (int)M, blocks, phi, packed, (int)type, sk, sm, shares, (int)vec, (int)parts);
         return;
     }
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;

@@ -265,10 +265,11 @@ __device__ __forceinline__ void wide_dx_dphi(const void *xv, const void *phi, co
     const int ROUNDS = SHARES / 4, items = 4 * F * 32;
     float4 *sums = (float4 *)shared; // [share][fragment][lane]
     float4 *slots = (float4 *)partial + ((i64)chunk * splits * groups + grp) * ROUNDS * items; // of split s: + s * groups * ROUNDS * items
-    const DPhi to_phi = {dphi, dtype, sk, sm, K, M};
+    const DPhi to_phi(dphi, dtype, sk, sm, K, M);
     auto put = [&](int i, float4 s) {
         const int f = i / 32 % F, g = (i & 31) >> 2;
-        const i64 m = (i64)chunk * W + f % NB * 8 + 2 * (i & 3), k = group0 + i / 32 / F * COLS;
+        const int m = chunk * W + f % NB * 8 + 2 * (i & 3);
+        const i64 k = group0 + i / 32 / F * COLS;
         to_phi.pair(k + wide_column<T>(f / NB, 0, g), m, s.x, s.y);
         to_phi.pair(k + wide_column<T>(f / NB, 1, g), m, s.z, s.w);
     };

@@ -102,12 +102,15 @@ type mixShape struct {
 	transposed bool
 }
 
+// maxK is the largest K: kernels count what belongs to a row of phi in 32 bits.
+const maxK = 1 << 30
+
 func (s mixShape) check() error {
 	if s.n < 0 {
 		return fmt.Errorf("plan: tokens are %d, want 0 or more", s.n)
 	}
-	if s.k < 1 {
-		return fmt.Errorf("plan: K is %d, want 1 or more", s.k)
+	if s.k < 1 || s.k > maxK {
+		return fmt.Errorf("plan: K is %d, want 1 to %d", s.k, int64(maxK))
 	}
 	if s.m < 1 || s.m > MaxColumns {
 		return fmt.Errorf("plan: M is %d, want 1 to %d", s.m, MaxColumns)
@@ -214,12 +217,34 @@ func (s mixShape) searchForward(lim Limits) forwardSplit {
 	return best
 }
 
-// A warp of the backward handles tileTokens tokens at a time, 2 KB of x, with backwardDepth such tiles on their way or in use.
+// A warp of the backward handles tiles of tileTokens tokens and a line of bytes of x each, with backwardDepth of them on their
+// way or in use. Lines are of 128 bytes, and of 64 for few tokens of a 16-bit type: half as much work for each of more warps.
 const (
 	tileTokens    = 16
-	backwardWarps = 12 // 8 where the shared memory is small
 	backwardDepth = 4
+	wideLine      = 128
+	shortLine     = 64
+	fewBytes      = 20 << 20 // of x: two fifths of an H200's L2
 )
+
+// lineWarps is the number of warps of a block of the backward.
+func lineWarps(lim Limits, line int64) int64 {
+	switch {
+	case lim.small():
+		return 8
+	case line == shortLine:
+		return 16
+	}
+	return 12
+}
+
+// line is the number of bytes of a row of x that a warp of the backward handles.
+func (s mixShape) line() int64 {
+	if s.xt != Float32 && s.n*s.k*s.xt.Size() <= fewBytes {
+		return shortLine
+	}
+	return wideLine
+}
 
 // zRow is the number of bytes of a row of z: high and low bfloat16 parts of a chunk of columns, c, and padding that makes
 // the pitch an odd multiple of 16.
@@ -228,7 +253,8 @@ func zRow(width int64) int64 { return width*4 + 16 }
 // backwardSplit is the split of the pass that gives dx and dphi.
 type backwardSplit struct {
 	width, chunks int64
-	warpColumns   int64 // rows of phi of a warp: 128 bytes of a row of x
+	line          int64 // bytes of a row of x of a warp
+	warpColumns   int64 // the same as rows of phi
 	colWarps      int64 // warps side by side along K
 	tokenWarps    int64 // warps side by side along the tokens; colWarps*tokenWarps is all of a block
 	groups        int64 // blocks along K
@@ -244,11 +270,18 @@ func (s mixShape) searchBackward(lim Limits) backwardSplit {
 	if s.wide() {
 		return s.searchBackwardWide(lim)
 	}
-	b := backwardSplit{width: narrowColumns, chunks: 1, warpColumns: 128 / s.xt.Size()}
-	block := int64(backwardWarps)
-	if lim.small() {
-		block = 8
+	line := s.line()
+	b := backwardSplit{width: narrowColumns, chunks: 1, line: line, warpColumns: line / s.xt.Size()}
+	block := lineWarps(lim, line)
+	// shared is the shared memory of stages of so many tiles of a warp, where there are tilesOfWarp of them in all.
+	shared := func(tokenWarps, stageTiles, tilesOfWarp int64) int64 {
+		buffers := int64(2)
+		if stageTiles >= tilesOfWarp {
+			buffers = 1
+		}
+		return block*backwardDepth*tileTokens*line + buffers*stageTiles*tokenWarps*tileTokens*zRow(b.width)
 	}
+	limit := int64(lim.SharedPerBlock) - 1024
 	warps := ceil(s.k, b.warpColumns)
 	tiles := max(ceil(s.n, tileTokens), 1)
 	best := 0.0
@@ -257,12 +290,15 @@ func (s mixShape) searchBackward(lim Limits) backwardSplit {
 		groups := ceil(warps, cw)
 		for splits := int64(1); splits <= 64 && splits <= tiles; splits++ {
 			st := ceil(tiles, splits)
-			if ceil(tiles, st) != splits {
+			if ceil(tiles, st) != splits || line == shortLine && shared(tw, min(ceil(st, tw), backwardDepth-1), ceil(st, tw)) > limit {
 				continue
 			}
 			waves := ceil(groups*splits, int64(lim.SMs))
 			// Times in units of 1 us; a multiprocessor moves about 32 KB in one.
-			run := float64(ceil(st, tw)*block*4096)/32e3 + 2.5
+			run := float64(ceil(st, tw)*block*2*tileTokens*line)/32e3 + 2.5
+			if line == shortLine { // z is as much as x, then
+				run += float64(st*tileTokens*zRow(b.width)) / 40e3
+			}
 			part := float64(0)
 			if splits > 1 {
 				// A write and a read of the partial sums through the L2, and the read by the last block.
@@ -277,14 +313,13 @@ func (s mixShape) searchBackward(lim Limits) backwardSplit {
 	}
 	// Barriers are rare, and no fewer than backwardDepth - 1 tiles apart: otherwise they would drain the rings.
 	tilesOfWarp := ceil(ceil(min(s.n, b.splitTokens), tileTokens), b.tokenWarps)
-	b.stageTiles = max(192/(b.tokenWarps*tileTokens), backwardDepth-1)
+	stageTokens := int64(192)
+	if line == shortLine {
+		stageTokens = 512
+	}
+	b.stageTiles = max(stageTokens/(b.tokenWarps*tileTokens), backwardDepth-1)
 	for b.stageTiles = min(b.stageTiles, max(tilesOfWarp, 1)); ; b.stageTiles-- {
-		buffers := int64(2)
-		if b.stageTiles >= tilesOfWarp {
-			buffers = 1
-		}
-		b.shared = block*backwardDepth*2048 + buffers*b.stageTiles*b.tokenWarps*tileTokens*zRow(b.width)
-		if b.stageTiles == 1 || b.shared <= int64(lim.SharedPerBlock)-1024 {
+		if b.shared = shared(b.tokenWarps, b.stageTiles, tilesOfWarp); b.stageTiles == 1 || b.shared <= limit {
 			break
 		}
 	}
@@ -295,9 +330,10 @@ func (s mixShape) searchBackward(lim Limits) backwardSplit {
 // quadHistory is the size of the history that a warp keeps of the Sinkhorn of up to four streams, four lanes a token.
 func quadHistory(steps int64) int64 { return (steps + 2) * 32 * 4 }
 
-// shares is the number of warps along K; packedVectors the number of 16-byte vectors of packed phi of a lane and part.
-func (b backwardSplit) shares() int64        { return b.groups * b.colWarps }
-func (b backwardSplit) packedVectors() int64 { return 3 * b.warpColumns / 32 }
+// Packed phi is made of shares of 32 rows: packedVectors vectors of 16 bytes of each lane and part.
+const packedVectors = 3
+
+func (b backwardSplit) shares() int64 { return b.groups * b.colWarps * b.warpColumns / 32 }
 
 // gradBlock is the shape of the kernel that turns upstream gradients into z.
 type gradBlock struct {
@@ -442,7 +478,7 @@ func (s mixShape) backwardPlan(lim Limits, mode, streams, steps, alphas int64, f
 		p.ws.counters = p.split.chunks * p.split.groups * 8
 	}
 	if !s.wide() {
-		p.ws.packed = p.split.shares() * p.split.packedVectors() * dxParts(s.xt) * 32 * 16
+		p.ws.packed = p.split.shares() * packedVectors * dxParts(s.xt) * 32 * 16
 	}
 	return p
 }
@@ -479,7 +515,7 @@ func (p backwardPlan) launches(lim Limits, ws Ptr, v backwardArgs) []Launch {
 	sk, sm := s.strides()
 	beside := int64(0) // blocks that pack phi
 	if w.packed != 0 {
-		beside = min(ceil(sp.shares()*sp.packedVectors()*32, p.grad.threads), 6*int64(lim.SMs)*32/p.grad.threads)
+		beside = min(ceil(sp.shares()*packedVectors*32, p.grad.threads), 6*int64(lim.SMs)*32/p.grad.threads)
 	}
 
 	var a args
@@ -493,7 +529,7 @@ func (p backwardPlan) launches(lim Limits, ws Ptr, v backwardArgs) []Launch {
 	a.projection(v.sinkhorn)
 	a.int(p.grad.blocks)
 	a.ptr(v.phi, w.packed)
-	a.int(int64(s.pt), sk, sm, sp.shares(), sp.warpColumns/8, dxParts(s.xt))
+	a.int(int64(s.pt), sk, sm, sp.shares(), 16/s.xt.Size(), dxParts(s.xt))
 	a.ptr(v.x)
 	a.int(p.ahead(int64(v.sinkhorn.Steps())))
 	ls := []Launch{{Name: p.grad.name, Grid: Dim{uint32(p.grad.blocks + beside), 1, 1}, Block: Dim{uint32(p.grad.threads), 1, 1}, Shared: uint32(p.grad.shared), Args: a}}
@@ -517,7 +553,7 @@ func (p backwardPlan) launches(lim Limits, ws Ptr, v backwardArgs) []Launch {
 		blocks++ // the last one adds up db and dalpha
 	}
 	return append(ls, Launch{
-		Name:   fmt.Sprintf("%s_%v%s", name, s.xt, anySuffix(aligned)),
+		Name:   fmt.Sprintf("%s_%v%s%s", name, s.xt, lineSuffix(sp.line), anySuffix(aligned)),
 		Grid:   Dim{uint32(blocks), 1, 1},
 		Block:  Dim{uint32(32 * sp.colWarps * sp.tokenWarps), 1, 1},
 		Shared: uint32(sp.shared),
@@ -525,11 +561,18 @@ func (p backwardPlan) launches(lim Limits, ws Ptr, v backwardArgs) []Launch {
 	})
 }
 
+// lineSuffix is the part of a kernel's name that tells the size of a line.
+func lineSuffix(line int64) string {
+	if line == shortLine {
+		return "_l64"
+	}
+	return ""
+}
+
 // ahead is the size of the x that the first kernel brings to the L2 for the next one while Sinkhorn leaves the memory idle: all
 // of it, where the tokens are few and the steps many.
 func (p backwardPlan) ahead(steps int64) int64 {
-	const most = 20 << 20 // two fifths of an H200's L2
-	if bytes := p.s.n * p.s.k * p.s.xt.Size(); bytes <= most && steps >= 30 && p.grad.fast {
+	if bytes := p.s.n * p.s.k * p.s.xt.Size(); bytes <= fewBytes && steps >= 30 && p.grad.fast {
 		return bytes
 	}
 	return 0
