@@ -91,21 +91,20 @@ func multiply[A dtype.Float, S dtype.Storage](l *layout[A], product []A, squares
 	own, _ := any(x).([]A)
 	for t := lo; t < hi; t += matmul.Rows {
 		rows := min(matmul.Rows, hi-t)
-		from, ld := tile, l.stride
-		if own != nil && rows == matmul.Rows && b.hi-b.lo == b.width { // as it is
-			from, ld = own[t*l.K+b.lo:], l.K
-			l.Squares(sums, from, ld, rows, b.width)
-		} else {
-			load(l, tile, l.stride, x, t, rows, b, ones, sums)
-		}
-		for i, s := range sums[:rows] {
-			squares[t-lo+i] += float64(s)
-		}
 		next, step := coming(l, x, t+matmul.Rows, b.lo)
 		if t+matmul.Rows >= hi {
 			next, step = coming(l, x, lo, b.hi)
 		}
-		l.Dot(product[(t-lo)*l.columns:], from, ld, w[b.at:], l.stride, l.columns, b.width, next, step)
+		to := product[(t-lo)*l.columns:]
+		if own != nil && rows == matmul.Rows && b.hi-b.lo == b.width { // as it is
+			l.DotSquares(to, sums, own[t*l.K+b.lo:], l.K, w[b.at:], l.stride, l.columns, b.width, next, step)
+		} else {
+			load(l, tile, l.stride, x, t, rows, b, ones, sums)
+			l.Dot(to, tile, l.stride, w[b.at:], l.stride, l.columns, b.width, next, step)
+		}
+		for i, s := range sums[:rows] {
+			squares[t-lo+i] += float64(s)
+		}
 	}
 }
 

@@ -28,6 +28,9 @@ func main() {
 		for _, v := range []vectors{avx2, avx512} {
 			t := target{n, v}
 			t.dot()
+			if t.wide() {
+				t.dotSquares()
+			}
 			t.outer()
 			t.expand()
 			t.add()
@@ -263,6 +266,65 @@ func (t target) dot() {
 		for range rows / 3 {
 			SUBQ(triple(m), c)
 		}
+		ADDQ(U32(cols*t.size), c)
+		LEAQ(Mem{Base: p.at, Index: ld, Scale: 4}, p.at)
+	})
+	t.end()
+}
+
+// dotSquares gives each sweep over four columns the squares of one of the six rows
+// to add up beside, as squares does.
+func (t target) dotSquares() {
+	t.beginAs("dotSquares", t.suffix, "dotGo and squaresGo in one, for "+t.number.name+",",
+		"c, sums, x []%[1]s, ldx int, phi []%[1]s, ld, w int, next *byte, stride int")
+	c, sums, x, ldx, phi, ld, w := base("c"), base("sums"), base("x"), t.count("ldx"), base("phi"), t.count("ld"), t.count("w")
+	p := newFour(phi, ld)
+	own := copyOf(x) // the row that is squared
+	xs := newThrees(x, ldx, rows)
+	next, stride := value("next"), value("stride")
+	squares, rest := t.regs[:4], t.regs[4:]
+	acc, columns, v := rest[:rows*cols], rest[rows*cols:][:cols-1], rest[rows*cols+cols-1]
+
+	sweeps := GP64()
+	MOVQ(U32(rows), sweeps)
+	loop("columns", sweeps, func() {
+		for _, a := range t.regs[:rows*cols+4] {
+			t.zero(a)
+		}
+		along := append([]Register{p.at, next, own}, xs.at...)
+		n := copyOf(w)
+		SHRQ(log2(4*line), n)
+		loop("row", n, func() {
+			for i, square := range squares {
+				at := i * line
+				for j, column := range columns {
+					t.move(p.row(j).Offset(at), column)
+				}
+				t.move(Mem{Base: own, Disp: at}, v)
+				t.fma(v, v, square)
+				for r := range rows {
+					t.move(xs.row(r).Offset(at), v)
+					for j, column := range columns {
+						t.fma(column, v, acc[r*cols+j])
+					}
+					t.fma(p.row(cols-1).Offset(at), v, acc[r*cols+cols-1])
+				}
+				PREFETCHT0(Mem{Base: next, Disp: at})
+			}
+			for _, a := range along {
+				ADDQ(U32(4*line), a)
+			}
+		})
+		for _, a := range along {
+			SUBQ(w, a)
+		}
+		t.total(squares, Mem{Base: sums})
+		for i := range rows {
+			t.sumFour(acc[i*cols:][:cols], v, Mem{Base: c, Disp: i * rows * cols * t.size})
+		}
+		ADDQ(U32(t.size), sums)
+		ADDQ(ldx, own)
+		ADDQ(stride, next)
 		ADDQ(U32(cols*t.size), c)
 		LEAQ(Mem{Base: p.at, Index: ld, Scale: 4}, p.at)
 	})

@@ -24,6 +24,12 @@ func BenchmarkKernels(b *testing.B) {
 			}
 			report(b, 2*Rows*m*w)
 		})
+		b.Run("DotSquares", func(b *testing.B) {
+			for b.Loop() {
+				k.DotSquares(c, f, x, ld, phi, ld, m, w, (*byte)(unsafe.Pointer(&x[0])), 4*ld)
+			}
+			report(b, 2*Rows*m*w)
+		})
 		b.Run("Outer", func(b *testing.B) {
 			for b.Loop() {
 				k.Outer(phi, ld, x, g, m, tokens, (*byte)(unsafe.Pointer(&x[0])), 4*ld)

@@ -84,6 +84,10 @@ type Kernels[A dtype.Float] struct {
 	// the caches, to be seen elsewhere after a Fence.
 	Expand func(dst []A, ldd int, x, b, g, phi []A, ld, m, rows int, around bool)
 
+	// dotSquares is Dot and Squares in one, to the same bits, for Rows*Cols columns; nil
+	// where there are no registers for it.
+	dotSquares func(c, sums, x []A, ldx int, phi []A, ld, w int, next *byte, stride int)
+
 	add       func(dst, src []A)
 	load      func(dst []A, ldd int, src []A, lds int, factor, squares []A, rows, n int)
 	loadBF16  func(dst []A, ldd int, src []uint16, lds int, factor, squares []A, rows, n int)
@@ -98,6 +102,16 @@ const (
 	step          = 16
 	transposeStep = 8
 )
+
+// DotSquares does what Dot and Squares do for six tokens, to the same bits.
+func (f *Kernels[A]) DotSquares(c, sums, x []A, ldx int, phi []A, ld, m, w int, next *byte, stride int) {
+	if f.dotSquares != nil && m == Rows*Cols {
+		f.dotSquares(c, sums, x, ldx, phi, ld, w, next, stride)
+		return
+	}
+	f.Squares(sums, x, ldx, Rows, w)
+	f.Dot(c, x, ldx, phi, ld, m, w, next, stride)
+}
 
 // Add adds a vector to another of its length:
 //
@@ -185,7 +199,7 @@ func Of[A dtype.Float]() *Kernels[A] {
 
 func portable[A dtype.Float]() Kernels[A] {
 	return Kernels[A]{
-		dotGo[A], squaresGo[A], outerGo[A], expandGo[A], addGo[A],
+		dotGo[A], squaresGo[A], outerGo[A], expandGo[A], nil, addGo[A],
 		loadGo[A, A], loadBitsGo[A, dtype.BFloat16], loadBitsGo[A, dtype.Float16], transposeGo[A],
 	}
 }

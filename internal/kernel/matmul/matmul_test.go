@@ -139,6 +139,29 @@ func testSquares[A dtype.Float](t *testing.T) {
 	}
 }
 
+func TestDotSquares(t *testing.T) { both(t, testDotSquares[float32], testDotSquares[float64]) }
+
+// To the last bits of Dot and of Squares.
+func testDotSquares[A dtype.Float](t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 8))
+	for _, m := range []int{4, Rows * Cols, 28} {
+		for _, w := range []int{Strip, 2 * Strip, 8 * Strip} {
+			everywhere(t, func(p *places) {
+				ld, ldx := w+3, w+5
+				x, phi := input(p, random[A](rng, Rows*ldx-5)), input(p, random[A](rng, m*ld-3))
+				c, sums := output(p, random[A](rng, Rows*m)), output(p, random[A](rng, Rows))
+				want, squares := slices.Clone(c), make([]A, Rows)
+				k := Of[A]()
+				k.Dot(want, x, ldx, phi, ld, m, w, new(byte), 1)
+				k.Squares(squares, x, ldx, Rows, w)
+				k.DotSquares(c, sums, x, ldx, phi, ld, m, w, new(byte), 1)
+				require.Equal(t, want, slices.Clone(c))
+				require.Equal(t, squares, slices.Clone(sums))
+			})
+		}
+	}
+}
+
 func TestOuter(t *testing.T) { both(t, testOuter[float32], testOuter[float64]) }
 
 func testOuter[A dtype.Float](t *testing.T) {
@@ -291,6 +314,10 @@ func TestTiers(t *testing.T) {
 			double.Dot, double.Squares, double.Outer, double.Expand, double.add, double.load,
 		} {
 			assert.Contains(t, functionName(f), names[tier.Active])
+		}
+		if tier.Active == tier.AVX512 {
+			assert.Contains(t, functionName(single.dotSquares), names[tier.Active])
+			assert.Contains(t, functionName(double.dotSquares), names[tier.Active])
 		}
 	})
 }

@@ -49,6 +49,11 @@ func loadF16AVX2(dst []float32, ldd int, src []uint16, lds int, factor []float32
 //go:noescape
 func dotF32AVX512(c []float32, x []float32, ldx int, phi []float32, ld int, m int, w int, next *byte, stride int)
 
+// dotSquaresF32AVX512 is dotGo and squaresGo in one, for float32, with AVX512.
+//
+//go:noescape
+func dotSquaresF32AVX512(c []float32, sums []float32, x []float32, ldx int, phi []float32, ld int, w int, next *byte, stride int)
+
 // outerF32AVX512 is outerGo for float32 with AVX512.
 //
 //go:noescape
@@ -123,6 +128,11 @@ func loadF64AVX2(dst []float64, ldd int, src []float64, lds int, factor []float6
 //
 //go:noescape
 func dotF64AVX512(c []float64, x []float64, ldx int, phi []float64, ld int, m int, w int, next *byte, stride int)
+
+// dotSquaresF64AVX512 is dotGo and squaresGo in one, for float64, with AVX512.
+//
+//go:noescape
+func dotSquaresF64AVX512(c []float64, sums []float64, x []float64, ldx int, phi []float64, ld int, w int, next *byte, stride int)
 
 // outerF64AVX512 is outerGo for float64 with AVX512.
 //
