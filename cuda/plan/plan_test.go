@@ -173,6 +173,39 @@ func TestFewTokensAreFetchedAhead(t *testing.T) {
 	}
 }
 
+// Few tokens of a 16-bit type take the kernels with short lines.
+func TestFewTokensTakeShortLines(t *testing.T) {
+	for _, c := range []struct {
+		tokens   int64
+		channels int
+		xt       Type
+		want     string
+	}{
+		{512, 1024, BFloat16, "mhc_dx_dphi_bf16_l64"}, {2560, 1024, Float16, "mhc_dx_dphi_f16_l64"},
+		{2561, 1024, BFloat16, "mhc_dx_dphi_bf16"}, {512, 1024, Float32, "mhc_dx_dphi_f32"},
+		{512, 1023, BFloat16, "mhc_dx_dphi_bf16_l64_any"},
+	} {
+		ls, err := backward(c.tokens, 4, c.channels, c.xt, c.xt).Launches(H200, base)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ls[1].Name != c.want {
+			t.Errorf("%+v: %s", c, ls[1].Name)
+		}
+	}
+}
+
+func TestLongestRows(t *testing.T) {
+	o := MatMulRMSForward{Tokens: 1, K: 1 << 30, M: 24, XType: BFloat16, PhiType: BFloat16}
+	if err := o.Check(); err != nil {
+		t.Error(err)
+	}
+	o.K++
+	if err := o.Check(); err == nil || err.Error() != "plan: K is 1073741825, want 1 to 1073741824" {
+		t.Error(err)
+	}
+}
+
 // The history of up to four streams lies in shared memory: where it is too long, the kernel for up to eight takes over.
 func TestLongHistoriesTakeTheWideKernel(t *testing.T) {
 	for _, c := range []struct {
