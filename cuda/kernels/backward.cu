@@ -243,7 +243,8 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const uint4 *packed, con
     };
 
     // Tiles of x wait in a ring that the warp has for itself.
-    u32 own = shared_address(shared) + warp * DEPTH * SLOT + TL::own(lane), line = shared_address(shared) + warp * DEPTH * SLOT + TL::line(lane);
+    const u32 ring = shared_address(shared) + warp * DEPTH * SLOT;
+    u32 own = ring + TL::own(lane), line = ring + TL::line(lane);
     const int line_row = lane / TL::LANES;
     const i64 line_col = col0 + lane % TL::LANES * VEC, line_at = (first + tw * 16 + line_row) * K + line_col, tile_step = (i64)TW * 16 * K;
     int step = TW * 16;

@@ -75,8 +75,8 @@ __device__ __forceinline__ void pack_phi(i64 K, int M, i64 blocks, const void *p
 // GRAD_WARPS is the number of warps of a block of grad_logits.
 #define GRAD_WARPS 4
 
-// FETCH_CYCLES is when x is fetched, in cycles after a block's start: the tokens are past what they, and the instructions that they
-// run, wait for from memory. Earlier, they would wait behind all of x.
+// FETCH_CYCLES is when x is fetched, in cycles after a block's start: earlier, the kernel takes up to 3 us more, as if what the
+// tokens wait for came behind all of x.
 #define FETCH_CYCLES 4800
 
 // fetch_ahead brings x to the L2 while the memory has nothing else to do.

@@ -44,7 +44,7 @@ func BenchmarkKernels(b *testing.B) {
 		})
 		b.Run("Squares", func(b *testing.B) {
 			for b.Loop() {
-				k.Squares(f, x, ld, Rows, w)
+				k.squares(f, x, ld, Rows, w)
 			}
 			b.SetBytes(Rows * w * 4)
 		})

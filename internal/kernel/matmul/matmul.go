@@ -46,7 +46,7 @@ type Kernels[A dtype.Float] struct {
 	//	}
 	Dot func(c, x []A, ldx int, phi []A, ld, m, w int, next *byte, stride int)
 
-	// Squares sums the squares of tokens, n a multiple of Strip, to the same bits as
+	// squares sums the squares of tokens, n a multiple of Strip, to the same bits as
 	// Load:
 	//
 	//	for t := range rows {
@@ -55,7 +55,7 @@ type Kernels[A dtype.Float] struct {
 	//			dst[t] += src[t*lds+k] * src[t*lds+k]
 	//		}
 	//	}
-	Squares func(dst, src []A, lds, rows, n int)
+	squares func(dst, src []A, lds, rows, n int)
 
 	// Outer adds the products of two token tiles, for one strip of a block:
 	//
@@ -84,7 +84,7 @@ type Kernels[A dtype.Float] struct {
 	// the caches, to be seen elsewhere after a Fence.
 	Expand func(dst []A, ldd int, x, b, g, phi []A, ld, m, rows int, around bool)
 
-	// dotSquares is Dot and Squares in one, to the same bits, for Rows*Cols columns; nil
+	// dotSquares is Dot and squares in one, to the same bits, for Rows*Cols columns; nil
 	// where there are no registers for it.
 	dotSquares func(c, sums, x []A, ldx int, phi []A, ld, w int, next *byte, stride int)
 
@@ -103,13 +103,14 @@ const (
 	transposeStep = 8
 )
 
-// DotSquares does what Dot and Squares do for six tokens, to the same bits.
+// DotSquares does what Dot does for six tokens, and sums their squares, to the same
+// bits as Load.
 func (f *Kernels[A]) DotSquares(c, sums, x []A, ldx int, phi []A, ld, m, w int, next *byte, stride int) {
 	if f.dotSquares != nil && m == Rows*Cols {
 		f.dotSquares(c, sums, x, ldx, phi, ld, w, next, stride)
 		return
 	}
-	f.Squares(sums, x, ldx, Rows, w)
+	f.squares(sums, x, ldx, Rows, w)
 	f.Dot(c, x, ldx, phi, ld, m, w, next, stride)
 }
 

@@ -132,7 +132,7 @@ func testSquares[A dtype.Float](t *testing.T) {
 				src, dst := input(p, random[A](rng, rows*lds-3)), output(p, random[A](rng, rows))
 				want := make([]A, rows)
 				Load(Of[A](), make([]A, rows*n), n, src, lds, make([]A, rows), want, rows, n)
-				Of[A]().Squares(dst, src, lds, rows, n)
+				Of[A]().squares(dst, src, lds, rows, n)
 				require.Equal(t, want, slices.Clone(dst))
 			})
 		}
@@ -141,7 +141,7 @@ func testSquares[A dtype.Float](t *testing.T) {
 
 func TestDotSquares(t *testing.T) { both(t, testDotSquares[float32], testDotSquares[float64]) }
 
-// To the last bits of Dot and of Squares.
+// To the last bits of Dot and of squares.
 func testDotSquares[A dtype.Float](t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 8))
 	for _, m := range []int{4, Rows * Cols, 28} {
@@ -153,7 +153,7 @@ func testDotSquares[A dtype.Float](t *testing.T) {
 				want, squares := slices.Clone(c), make([]A, Rows)
 				k := Of[A]()
 				k.Dot(want, x, ldx, phi, ld, m, w, new(byte), 1)
-				k.Squares(squares, x, ldx, Rows, w)
+				k.squares(squares, x, ldx, Rows, w)
 				k.DotSquares(c, sums, x, ldx, phi, ld, m, w, new(byte), 1)
 				require.Equal(t, want, slices.Clone(c))
 				require.Equal(t, squares, slices.Clone(sums))
@@ -310,8 +310,8 @@ func TestTiers(t *testing.T) {
 	tiertest.Each(t, func(t *testing.T) {
 		single, double := Of[float32](), Of[float64]()
 		for _, f := range []any{
-			single.Dot, single.Squares, single.Outer, single.Expand, single.add, single.load, single.loadBF16, single.loadF16,
-			double.Dot, double.Squares, double.Outer, double.Expand, double.add, double.load,
+			single.Dot, single.squares, single.Outer, single.Expand, single.add, single.load, single.loadBF16, single.loadF16,
+			double.Dot, double.squares, double.Outer, double.Expand, double.add, double.load,
 		} {
 			assert.Contains(t, functionName(f), names[tier.Active])
 		}
