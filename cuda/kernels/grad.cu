@@ -7,13 +7,13 @@
 //
 // A row of z is what the next kernel copies to shared memory as it is: W high bfloat16 parts, W low ones, c, padding to 4W + 16
 // bytes (an odd multiple of 16: no bank conflicts); rows of one chunk of W columns after those of another.
-// Nothing of the forward but mix and r is read: the Sinkhorn iterations are run again here, then reversed. Blocks past the first
-// `blocks` pack phi for the next kernel meanwhile.
+// Nothing of the forward but mix and r is read: the Sinkhorn iterations are run again here, then reversed. Behind the first
+// `blocks`, `packers` blocks pack phi for the next kernel meanwhile, and the others fetch x for it.
 #include "token.cuh"
 
 // Arguments of both kernels: mode (0: g_pre is the gradient of mix, 1: coefficients, 2: g_pre is that of head weights); mix
 // [N, M], r [N], alpha, b; g_pre, g_post, g_res, g_r: any may be 0; z, part, hist (0: in shared memory), counters to be zeroed
-// for the next kernel and their number; N, K, M, streams, W, chunks; post_mult; Sinkhorn start, steps, eps; blocks; phi, packed
+// for the next kernel and their number; N, K, M, streams, W, chunks; post_mult; Sinkhorn start, steps, eps; blocks, packers; phi, packed
 // (0: not wanted), type and strides of phi, shares of 32 columns, elements of 16 bytes of x, parts of phi; x, and the bytes of it to
 // bring to the L2 ahead of the next kernel. Kernels for up to 4 streams use no hist, the one for
 // any number no x.
@@ -21,7 +21,7 @@
     i64 mode, const float *mix, const float *r, const float *alpha, const float *b, const float *gpre, const float *gpost,     \
         const float *gres, const float *gr, char *z, float *part, float *hist, unsigned long long *counters, i64 ncounters,    \
         i64 N, i64 K, i64 M, i64 n, i64 width, i64 chunks, double post_mult, i64 start, i64 steps, double sink_eps, i64 blocks, \
-        const void *phi, uint4 *packed, i64 type, i64 sk, i64 sm, i64 shares, i64 vec, i64 parts,                      \
+        i64 packers, const void *phi, uint4 *packed, i64 type, i64 sk, i64 sm, i64 shares, i64 vec, i64 parts,                      \
         const char *x, i64 ahead
 
 __device__ __forceinline__ void zero_counters(unsigned long long *counters, i64 n, i64 blocks) {
@@ -31,10 +31,10 @@ __device__ __forceinline__ void zero_counters(unsigned long long *counters, i64 
 // pack_phi writes phi as right operands of dx, W = 24: for each share of 32 columns, each four of the 12 words of a lane (word
 // 3j + q: column of n block j, see block_column, rows m = 8q + 2t and 8q + 2t + 1 of phi^T), each part where there are two, 16 bytes
 // of each lane.
-__device__ __forceinline__ void pack_phi(i64 K, int M, i64 blocks, const void *phi, uint4 *packed, int type, i64 sk, i64 sm, i64 shares, int vec, int parts) {
+__device__ __forceinline__ void pack_phi(i64 K, int M, i64 blocks, i64 packers, const void *phi, uint4 *packed, int type, i64 sk, i64 sm, i64 shares, int vec, int parts) {
     const bool pairs = sm == 1 && sk % 2 == 0 && M % 2 == 0 && ((unsigned long long)phi & 7) == 0;
-    const u32 count = (u32)shares * 3 * 32, beside = gridDim.x - (u32)blocks;
-    for (u32 i = (blockIdx.x - (u32)blocks) * blockDim.x + threadIdx.x; i < count; i += beside * blockDim.x) {
+    const u32 count = (u32)shares * 3 * 32;
+    for (u32 i = (blockIdx.x - (u32)blocks) * blockDim.x + threadIdx.x; i < count; i += (u32)packers * blockDim.x) {
         const int lane = (int)(i & 31), v = (int)(i / 32 % 3), g = lane >> 2, t = lane & 3;
         const i64 share = i / 96;
         float f[4][2];
@@ -75,16 +75,21 @@ __device__ __forceinline__ void pack_phi(i64 K, int M, i64 blocks, const void *p
 // GRAD_WARPS is the number of warps of a block of grad_logits.
 #define GRAD_WARPS 4
 
-// FETCH_CYCLES is when x is fetched, in cycles after a block's start: earlier, the kernel takes up to 3 us more, as if what the
-// tokens wait for came behind all of x.
-#define FETCH_CYCLES 4800
+// x is fetched FETCH_CYCLES after a block's start: earlier, the kernel takes up to 3 us more, as if what the tokens wait for came
+// behind all of x. What is more than FETCH_BURST would come too late, then, and is fetched in that time, evenly.
+#define FETCH_CYCLES 4200
+#define FETCH_BURST 15000000 // bytes
 
-// fetch_ahead brings x to the L2 while the memory has nothing else to do.
-__device__ __forceinline__ void fetch_ahead(const char *x, i64 bytes, i64 blocks, i64 start) {
-    while (bytes && clock64() - start < FETCH_CYCLES) __nanosleep(50);
-    const i64 step = (gridDim.x - blocks) * blockDim.x * 128;
-    for (i64 at = ((blockIdx.x - blocks) * blockDim.x + threadIdx.x) * 128; at < bytes; at += step)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(x + at));
+// fetch_ahead brings x to the L2 while the memory has little else to do; of `fetchers` blocks, block `me`.
+__device__ __forceinline__ void fetch_ahead(const char *x, i64 bytes, int me, int fetchers) {
+    const i64 start = clock64();
+    const int lines = (int)((bytes + 127) / 128), early = max(lines - FETCH_BURST / 128, 0);
+    const float pace = (float)FETCH_CYCLES / (float)max(early, 1);
+    for (int l = me * blockDim.x + threadIdx.x; l < lines; l += fetchers * blockDim.x) {
+        const int due = l < early ? (int)(l * pace) : FETCH_CYCLES;
+        while (clock64() - start < due) __nanosleep(20);
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(x + (i64)l * 128));
+    }
 }
 
 // grad_logits: coefficients of S streams, up to 4; a quad a token. Shared: the history of Sinkhorn of all warps.
@@ -125,10 +130,12 @@ __device__ __forceinline__ void grad_logits(const float *mix, const float *r, co
 
 #define GRAD_LOGITS(S)                                                                                                         \
     extern "C" __global__ void __launch_bounds__(32 * GRAD_WARPS, 4) mhc_grad_logits_n##S(GRAD_ARGS) {                         \
+        if (blockIdx.x >= blocks + packers) {                                                                                  \
+            fetch_ahead(x, ahead, (int)(blockIdx.x - blocks - packers), (int)(gridDim.x - blocks - packers));                  \
+            return;                                                                                                            \
+        }                                                                                                                      \
         if (blockIdx.x >= blocks) {                                                                                            \
-            const i64 began = clock64();                                                                                       \
-            pack_phi(K, (int)M, blocks, phi, packed, (int)type, sk, sm, shares, (int)vec, (int)parts);                         \
-            fetch_ahead(x, ahead, blocks, began);                                                                              \
+            pack_phi(K, (int)M, blocks, packers, phi, packed, (int)type, sk, sm, shares, (int)vec, (int)parts);                \
             return;                                                                                                            \
         }                                                                                                                      \
         zero_counters(counters, ncounters, blocks);                                                                            \
@@ -187,7 +194,7 @@ extern "C" __global__ void __launch_bounds__(128) mhc_grad_logits(GRAD_ARGS) {
     extern __shared__ float sh[];
     const int m = (int)M, P = (m + 3) & ~3, W = (int)width;
     if (blockIdx.x >= blocks) {
-        pack_phi(K, (int)M, blocks, phi, packed, (int)type, sk, sm, shares, (int)vec, (int)parts);
+        pack_phi(K, (int)M, blocks, packers, phi, packed, (int)type, sk, sm, shares, (int)vec, (int)parts);
         return;
     }
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;

@@ -2,6 +2,7 @@
 #include "forward.cu"
 #include "grad.cu"
 #include "backward.cu"
+#include "few.cu"
 #include "wide_forward.cu"
 #include "wide_grad.cu"
 #include "wide_backward.cu"

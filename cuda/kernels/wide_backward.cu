@@ -11,7 +11,7 @@
 //   alone costs no more than the rounding of dx, 1.7e-3, and saves a quarter of all products. Few tokens take both parts: there
 //   the products do not bind, and a norm over few values does not average their errors.
 // - Sums over blocks are added in a fixed order by the last block to finish a group of columns, as in backward.cu.
-#include "common.cuh"
+#include "dx_dphi.cuh"
 
 #define WB_TOKENS 32 // of a stage
 

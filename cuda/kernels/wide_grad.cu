@@ -66,7 +66,7 @@ __device__ __forceinline__ void wide_grad(const float *mix, const float *r, cons
 #define WIDE_GRAD(S)                                                                                                            \
     extern "C" __global__ void __launch_bounds__(128) mhc_wide_grad_n##S(GRAD_ARGS) {                                           \
         if (blockIdx.x >= blocks) {                                                                                             \
-            pack_phi(K, (int)M, blocks, phi, packed, (int)type, sk, sm, shares, (int)vec, (int)parts);                               \
+            pack_phi(K, (int)M, blocks, packers, phi, packed, (int)type, sk, sm, shares, (int)vec, (int)parts);                      \
             return;                                                                                                             \
         }                                                                                                                       \
         zero_counters(counters, ncounters, blocks);                                                                             \

@@ -218,13 +218,15 @@ func (s mixShape) searchForward(lim Limits) forwardSplit {
 }
 
 // A warp of the backward handles tiles of tileTokens tokens and a line of bytes of x each, with backwardDepth of them on their
-// way or in use. Lines are of 128 bytes, and of 64 for few tokens of a 16-bit type: half as much work for each of more warps.
+// way or in use. Lines are of 128 bytes, and of 64 for few tokens of a 16-bit type: half as much work for each of more warps, and
+// z of all tokens of a block in shared memory at once, which up to fewTokens allow on every device.
 const (
 	tileTokens    = 16
 	backwardDepth = 4
 	wideLine      = 128
 	shortLine     = 64
 	fewBytes      = 20 << 20 // of x: two fifths of an H200's L2
+	fewTokens     = 32 << 10
 )
 
 // lineWarps is the number of warps of a block of the backward.
@@ -240,7 +242,7 @@ func lineWarps(lim Limits, line int64) int64 {
 
 // line is the number of bytes of a row of x that a warp of the backward handles.
 func (s mixShape) line() int64 {
-	if s.xt != Float32 && s.n*s.k*s.xt.Size() <= fewBytes {
+	if s.xt != Float32 && s.n <= fewTokens && s.n*s.k*s.xt.Size() <= fewBytes {
 		return shortLine
 	}
 	return wideLine
@@ -260,7 +262,7 @@ type backwardSplit struct {
 	groups        int64 // blocks along K
 	splits        int64 // blocks along the tokens
 	splitTokens   int64
-	stageTiles    int64 // tiles of a warp between two barriers
+	stageTiles    int64 // tiles of a warp between two barriers; all, of a short line
 	shared        int64 // bytes: a ring of tiles a warp and the stages of z, or the sums of all warps
 	depth         int64 // stages of x and z, of the wide kernels
 }
@@ -290,7 +292,7 @@ func (s mixShape) searchBackward(lim Limits) backwardSplit {
 		groups := ceil(warps, cw)
 		for splits := int64(1); splits <= 64 && splits <= tiles; splits++ {
 			st := ceil(tiles, splits)
-			if ceil(tiles, st) != splits || line == shortLine && shared(tw, min(ceil(st, tw), backwardDepth-1), ceil(st, tw)) > limit {
+			if ceil(tiles, st) != splits || line == shortLine && shared(tw, ceil(st, tw), ceil(st, tw)) > limit {
 				continue
 			}
 			waves := ceil(groups*splits, int64(lim.SMs))
@@ -313,11 +315,10 @@ func (s mixShape) searchBackward(lim Limits) backwardSplit {
 	}
 	// Barriers are rare, and no fewer than backwardDepth - 1 tiles apart: otherwise they would drain the rings.
 	tilesOfWarp := ceil(ceil(min(s.n, b.splitTokens), tileTokens), b.tokenWarps)
-	stageTokens := int64(192)
+	b.stageTiles = max(192/(b.tokenWarps*tileTokens), backwardDepth-1)
 	if line == shortLine {
-		stageTokens = 512
+		b.stageTiles = tilesOfWarp
 	}
-	b.stageTiles = max(stageTokens/(b.tokenWarps*tileTokens), backwardDepth-1)
 	for b.stageTiles = min(b.stageTiles, max(tilesOfWarp, 1)); ; b.stageTiles-- {
 		if b.shared = shared(b.tokenWarps, b.stageTiles, tilesOfWarp); b.stageTiles == 1 || b.shared <= limit {
 			break
@@ -513,9 +514,14 @@ func (p backwardPlan) launches(lim Limits, ws Ptr, v backwardArgs) []Launch {
 	w := backwardWorkspace{z: c.take(p.ws.z), part: c.take(p.ws.part), hist: c.take(p.ws.hist)}
 	w.dphi, w.counters, w.packed = c.take(p.ws.dphi), c.take(p.ws.counters), c.take(p.ws.packed)
 	sk, sm := s.strides()
-	beside := int64(0) // blocks that pack phi
+	packers, fetchers := int64(0), int64(0) // blocks
 	if w.packed != 0 {
-		beside = min(ceil(sp.shares()*packedVectors*32, p.grad.threads), 6*int64(lim.SMs)*32/p.grad.threads)
+		packers = min(ceil(sp.shares()*packedVectors*32, p.grad.threads), 6*int64(lim.SMs)*32/p.grad.threads)
+	}
+
+	ahead := p.ahead(int64(v.sinkhorn.Steps()))
+	if ahead > 0 {
+		fetchers = int64(lim.SMs) / 2
 	}
 
 	var a args
@@ -527,46 +533,43 @@ func (p backwardPlan) launches(lim Limits, ws Ptr, v backwardArgs) []Launch {
 	a.int(s.n, s.k, s.m, v.streams, sp.width, sp.chunks)
 	a.float(v.postMult)
 	a.projection(v.sinkhorn)
-	a.int(p.grad.blocks)
+	a.int(p.grad.blocks, packers)
 	a.ptr(v.phi, w.packed)
 	a.int(int64(s.pt), sk, sm, sp.shares(), 16/s.xt.Size(), dxParts(s.xt))
 	a.ptr(v.x)
-	a.int(p.ahead(int64(v.sinkhorn.Steps())))
-	ls := []Launch{{Name: p.grad.name, Grid: Dim{uint32(p.grad.blocks + beside), 1, 1}, Block: Dim{uint32(p.grad.threads), 1, 1}, Shared: uint32(p.grad.shared), Args: a}}
+	a.int(ahead)
+	ls := []Launch{{Name: p.grad.name, Grid: Dim{uint32(p.grad.blocks + packers + fetchers), 1, 1}, Block: Dim{uint32(p.grad.threads), 1, 1}, Shared: uint32(p.grad.shared), Args: a}}
 
 	if s.wide() {
 		return append(ls, p.wideLaunches(lim, w, v)...)
 	}
 	aligned := s.rowsAligned() && aligned16(v.x, v.dx)
-	name := "mhc_dx_dphi"
+	name := "dx_dphi"
 	if v.mode == modeHead {
-		name = "mhc_head_dx_dphi"
+		name = "head_dx_dphi"
 		aligned = aligned && aligned16(v.headG) && v.channels*s.xt.Size()%16 == 0
 	}
 	a = nil
 	a.ptr(v.x, w.packed, w.z, v.dx, v.dphi, w.dphi, w.counters, w.part, v.db, v.dalpha, v.headG, v.headW)
 	a.int(int64(v.dphiType), sk, sm, s.n, s.k, s.m)
-	a.int(sp.groups, sp.splits, sp.splitTokens, sp.colWarps, sp.tokenWarps, sp.stageTiles)
+	a.int(sp.groups, sp.splits, sp.splitTokens, sp.colWarps, sp.tokenWarps)
+	if sp.line == shortLine {
+		name = "few_" + name
+	} else {
+		a.int(sp.stageTiles)
+	}
 	a.int(p.grad.blocks, p.cols, v.channels)
 	blocks := sp.groups * sp.splits
 	if v.mode != modeRMS {
 		blocks++ // the last one adds up db and dalpha
 	}
 	return append(ls, Launch{
-		Name:   fmt.Sprintf("%s_%v%s%s", name, s.xt, lineSuffix(sp.line), anySuffix(aligned)),
+		Name:   fmt.Sprintf("mhc_%s_%v%s", name, s.xt, anySuffix(aligned)),
 		Grid:   Dim{uint32(blocks), 1, 1},
 		Block:  Dim{uint32(32 * sp.colWarps * sp.tokenWarps), 1, 1},
 		Shared: uint32(sp.shared),
 		Args:   a,
 	})
-}
-
-// lineSuffix is the part of a kernel's name that tells the size of a line.
-func lineSuffix(line int64) string {
-	if line == shortLine {
-		return "_l64"
-	}
-	return ""
 }
 
 // ahead is the size of the x that the first kernel brings to the L2 for the next one while Sinkhorn leaves the memory idle: all

@@ -167,8 +167,17 @@ func TestFewTokensAreFetchedAhead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if args := ls[0].Args; args[len(args)-2] != uint64(base) || args[len(args)-1] != c.want {
+		args := ls[0].Args
+		if args[len(args)-2] != uint64(base) || args[len(args)-1] != c.want {
 			t.Errorf("%+v: %d bytes from %x", c, args[len(args)-1], args[len(args)-2])
+		}
+		// Blocks that fetch come behind those of the tokens and of phi.
+		others, want := args[24]+args[25], uint64(0)
+		if c.want > 0 {
+			want = 66
+		}
+		if got := uint64(ls[0].Grid.X) - others; got != want {
+			t.Errorf("%+v: %d blocks fetch, want %d", c, got, want)
 		}
 	}
 }
@@ -181,9 +190,10 @@ func TestFewTokensTakeShortLines(t *testing.T) {
 		xt       Type
 		want     string
 	}{
-		{512, 1024, BFloat16, "mhc_dx_dphi_bf16_l64"}, {2560, 1024, Float16, "mhc_dx_dphi_f16_l64"},
+		{512, 1024, BFloat16, "mhc_few_dx_dphi_bf16"}, {2560, 1024, Float16, "mhc_few_dx_dphi_f16"},
 		{2561, 1024, BFloat16, "mhc_dx_dphi_bf16"}, {512, 1024, Float32, "mhc_dx_dphi_f32"},
-		{512, 1023, BFloat16, "mhc_dx_dphi_bf16_l64_any"},
+		{512, 1023, BFloat16, "mhc_few_dx_dphi_bf16_any"},
+		{32 << 10, 4, BFloat16, "mhc_few_dx_dphi_bf16"}, {32<<10 + 1, 4, BFloat16, "mhc_dx_dphi_bf16"},
 	} {
 		ls, err := backward(c.tokens, 4, c.channels, c.xt, c.xt).Launches(H200, base)
 		if err != nil {
@@ -191,6 +201,26 @@ func TestFewTokensTakeShortLines(t *testing.T) {
 		}
 		if ls[1].Name != c.want {
 			t.Errorf("%+v: %s", c, ls[1].Name)
+		}
+	}
+}
+
+// A block with short lines has z of all its tokens in shared memory, on every device.
+func TestShortLinesHoldAllOfZ(t *testing.T) {
+	least := Limits{SMs: 84, SharedPerBlock: 99 << 10, SharedPerSM: 100 << 10} // sm_86, sm_89
+	for _, lim := range []Limits{H200, A100, RTX3090, least} {
+		for _, tokens := range []int64{1, 16, 500, 512, 2048, 5000, 20000, 32 << 10} {
+			for _, channels := range []int{1, 3, 8, 64, 1024, 5120} {
+				s := backward(tokens, 4, channels, BFloat16, BFloat16).shape()
+				if s.line() != shortLine {
+					continue
+				}
+				b := s.backward(lim)
+				ring := b.colWarps * b.tokenWarps * backwardDepth * tileTokens * shortLine
+				if z := roundUp(min(b.splitTokens, tokens), tileTokens) * zRow(24); b.splitTokens < 1 || b.shared < ring+z || b.shared > int64(lim.SharedPerBlock)-1024 {
+					t.Errorf("%d x %d, %d multiprocessors: %+v", tokens, channels, lim.SMs, b)
+				}
+			}
 		}
 	}
 }
