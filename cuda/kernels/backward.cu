@@ -162,7 +162,7 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const uint4 *packed, con
     copy_wait<0>();
     __syncthreads();
 
-    store_sums<T, COLS, NB>(acc, shared, DPhi(dphi, dtype, sk, sm, K, M), (float2 *)partial, counters, grp, groups, split, splits, CW, TW);
+    store_sums<T, COLS, NB, float4>(acc, shared, DPhi(dphi, dtype, sk, sm, K, M), partial, counters, grp, groups, split, splits, CW, TW);
 }
 
 // x [N, K], packed phi, z, dx (may be 0), dphi (strides of phi), partial sums of dphi, counters (zero), partial sums of db and dalpha,

@@ -186,8 +186,8 @@ struct DPhi {
     }
 };
 
-__device__ __forceinline__ void add2(float2 &s, float2 v) { s.x += v.x, s.y += v.y; }
-__device__ __forceinline__ void add4(float4 &s, const float4 &v) { s.x += v.x, s.y += v.y, s.z += v.z, s.w += v.w; }
+__device__ __forceinline__ void add(float2 &s, float2 v) { s.x += v.x, s.y += v.y; }
+__device__ __forceinline__ void add(float4 &s, float4 v) { s.x += v.x, s.y += v.y, s.z += v.z, s.w += v.w; }
 
 // last_block is whether the block is the last of `splits` to come here, for the whole of it: what the others wrote before is there.
 __device__ __forceinline__ bool last_block(unsigned long long *counter, int splits) {
@@ -204,27 +204,32 @@ __device__ __forceinline__ bool last_block(unsigned long long *counter, int spli
 
 // store_sums adds a block's sums of dphi over its TW warps along the tokens, and over `splits` blocks where there are more than one: the
 // last block to finish a group of columns does that, in a fixed order. acc: a warp's sums over COLS columns; sh: shared memory for those of
-// all warps. An item is two columns of z: [warp along K][fragment][lane][n block], where fragment f is n blocks 2(f/NB) and the next one,
-// columns of z from 8(f%NB) + 2t on.
-template <class T, int COLS, int NB>
-__device__ __forceinline__ void store_sums(const float (&acc)[COLS / 16][NB][4], void *sh, const DPhi &out, float2 *partial, unsigned long long *counters,
+// all warps. They lie there as [warp along K][fragment][lane][n block], two columns of z each: fragment f is n blocks 2(f/NB) and the next
+// one, columns of z from 8(f%NB) + 2t on. V: what a thread adds at a time, the sums of one n block (float2) or of both (float4).
+template <class T, int COLS, int NB, class V>
+__device__ __forceinline__ void store_sums(const float (&acc)[COLS / 16][NB][4], void *sh, const DPhi &out, float *partial, unsigned long long *counters,
                                            int grp, int groups, int split, int splits, int CW, int TW) {
-    const int F = COLS / 16 * NB, lane = threadIdx.x & 31, warp = threadIdx.x >> 5, items = CW * F * 64;
-    float4 *const put = (float4 *)sh + warp * F * 32 + lane;
-    const float2 *const sums = (const float2 *)sh;
+    const int F = COLS / 16 * NB, lane = threadIdx.x & 31, warp = threadIdx.x >> 5, PAIRS = sizeof(V) / 8, items = CW * F * 64 / PAIRS;
+    float4 *const own = (float4 *)sh + warp * F * 32 + lane;
+    const V *const sums = (const V *)sh;
 #pragma unroll
-    for (int f = 0; f < F; f++) put[f * 32] = make_float4(acc[f / NB][f % NB][0], acc[f / NB][f % NB][1], acc[f / NB][f % NB][2], acc[f / NB][f % NB][3]);
+    for (int f = 0; f < F; f++) own[f * 32] = make_float4(acc[f / NB][f % NB][0], acc[f / NB][f % NB][1], acc[f / NB][f % NB][2], acc[f / NB][f % NB][3]);
     __syncthreads();
-    auto store = [&](int i, float2 s) {
-        const int l = i / 2 & 31, f = i / 64 % F, g = l >> 2;
-        out.pair(((i64)grp * CW + i / 64 / F) * COLS + block_column<T>(2 * (f / NB) + (i & 1), g >> 1, g & 1), f % NB * 8 + 2 * (l & 3), s.x, s.y);
+    auto store = [&](int i, const V &s) {
+        const int l = i * PAIRS / 2 & 31, f = i * PAIRS / 64 % F, g = l >> 2;
+        const i64 col0 = ((i64)grp * CW + i * PAIRS / 64 / F) * COLS;
+#pragma unroll
+        for (int p = 0; p < PAIRS; p++) {
+            const float *two = (const float *)&s + 2 * p;
+            out.pair(col0 + block_column<T>(2 * (f / NB) + (PAIRS == 1 ? i & 1 : p), g >> 1, g & 1), f % NB * 8 + 2 * (l & 3), two[0], two[1]);
+        }
     };
-    float2 *const slots = partial + (i64)grp * items; // of split s: + s * groups * items
+    V *const slots = (V *)partial + (i64)grp * items; // of split s: + s * groups * items
 #pragma unroll 1
     for (int i = threadIdx.x; i < items; i += blockDim.x) {
-        float2 s = make_float2(0.f, 0.f);
+        V s = {};
 #pragma unroll 4
-        for (int q = 0; q < TW; q++) add2(s, sums[q * items + i]);
+        for (int q = 0; q < TW; q++) add(s, sums[q * items + i]);
         if (splits == 1)
             store(i, s);
         else
@@ -233,9 +238,9 @@ __device__ __forceinline__ void store_sums(const float (&acc)[COLS / 16][NB][4],
     if (splits == 1 || !last_block(counters + grp, splits)) return;
 #pragma unroll 1
     for (int i = threadIdx.x; i < items; i += blockDim.x) {
-        float2 s = make_float2(0.f, 0.f);
+        V s = {};
 #pragma unroll 4
-        for (int q = 0; q < splits; q++) add2(s, __ldcg(slots + (i64)q * groups * items + i));
+        for (int q = 0; q < splits; q++) add(s, __ldcg(slots + (i64)q * groups * items + i));
         store(i, s);
     }
 }

@@ -115,7 +115,7 @@ __device__ __forceinline__ void few_dx_dphi(const typename T::elem *x, const uin
     copy_wait<0>();
     __syncthreads();
 
-    store_sums<T, FEW_COLS, NB>(acc, shared, DPhi(dphi, dtype, sk, sm, K, M), (float2 *)partial, counters, grp, groups, split, splits, CW, TW);
+    store_sums<T, FEW_COLS, NB, float2>(acc, shared, DPhi(dphi, dtype, sk, sm, K, M), partial, counters, grp, groups, split, splits, CW, TW);
 }
 
 // As of backward.cu, without the tiles of a stage. Block: up to 512. Shared: the rings and z, or the sums of dphi of all warps.

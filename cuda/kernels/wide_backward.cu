@@ -371,7 +371,7 @@ __device__ __forceinline__ void wide_dx_dphi(const void *xv, const void *phi, co
 #pragma unroll
             for (int u = 0; u < U; u++) {
                 if (i + u * 256 >= ROUNDS * items) continue;
-                add4(s[u], __ldcg(slots + (i64)q * groups * ROUNDS * items + i + u * 256));
+                add(s[u], __ldcg(slots + (i64)q * groups * ROUNDS * items + i + u * 256));
             }
 #pragma unroll
         for (int u = 0; u < U; u++) sums[u * 256 + threadIdx.x] = s[u]; // so that the code of put is there once
