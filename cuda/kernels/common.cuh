@@ -250,14 +250,6 @@ __device__ __forceinline__ void ldmatrix4(u32 (&r)[4], u32 p) {
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(p) : "memory");
 }
 
-template <bool TRANS>
-__device__ __forceinline__ void ldmatrix2(u32 (&r)[2], u32 p) {
-    if (TRANS)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(p) : "memory");
-    else
-        asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(p) : "memory");
-}
-
 // copy16 starts a copy of 16 bytes to shared memory; copy16_or_zero writes zeros where bytes is 0.
 __device__ __forceinline__ void copy16(u32 dst, const void *src) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(dst), "l"(src) : "memory");

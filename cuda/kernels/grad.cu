@@ -11,12 +11,12 @@
 // `blocks`, `packers` blocks pack phi for the next kernel meanwhile, and the others fetch x for it.
 #include "token.cuh"
 
-// Arguments of both kernels: mode (0: g_pre is the gradient of mix, 1: coefficients, 2: g_pre is that of head weights); mix
-// [N, M], r [N], alpha, b; g_pre, g_post, g_res, g_r: any may be 0; z, part, hist (0: in shared memory), counters to be zeroed
-// for the next kernel and their number; N, K, M, streams, W, chunks; post_mult; Sinkhorn start, steps, eps; blocks, packers; phi, packed
-// (0: not wanted), type and strides of phi, shares of 32 columns, elements of 16 bytes of x, parts of phi; x, and the bytes of it to
-// bring to the L2 ahead of the next kernel. Kernels for up to 4 streams use no hist, the one for
-// any number no x.
+// Arguments of both kernels: mode (0: g_pre is the gradient of mix, 1: coefficients, 2: g_pre is that of head weights); mix [N,
+// M], r [N], alpha, b; g_pre, g_post, g_res, g_r: any may be 0; z, part, hist (0: in shared memory), counters to be zeroed for
+// the next kernel and their number; N, K, M, streams, W, chunks; post_mult; Sinkhorn start, steps, eps; blocks, packers; phi,
+// packed (0: not wanted), type and strides of phi, shares of 32 columns, elements of 16 bytes of x, parts of phi; x, and the
+// bytes of it to bring to the L2 ahead of the next kernel. Kernels for up to 4 streams use no hist, the one for any number no
+// x.
 #define GRAD_ARGS                                                                                                              \
     i64 mode, const float *mix, const float *r, const float *alpha, const float *b, const float *gpre, const float *gpost,     \
         const float *gres, const float *gr, char *z, float *part, float *hist, unsigned long long *counters, i64 ncounters,    \
