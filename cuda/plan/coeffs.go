@@ -255,8 +255,7 @@ func zRow(width int64) int64 { return width*4 + 16 }
 // backwardSplit is the split of the pass that gives dx and dphi.
 type backwardSplit struct {
 	width, chunks int64
-	line          int64 // bytes of a row of x of a warp
-	warpColumns   int64 // the same as rows of phi
+	warpColumns   int64 // rows of phi of a warp: a line of x
 	colWarps      int64 // warps side by side along K
 	tokenWarps    int64 // warps side by side along the tokens; colWarps*tokenWarps is all of a block
 	groups        int64 // blocks along K
@@ -273,7 +272,7 @@ func (s mixShape) searchBackward(lim Limits) backwardSplit {
 		return s.searchBackwardWide(lim)
 	}
 	line := s.line()
-	b := backwardSplit{width: narrowColumns, chunks: 1, line: line, warpColumns: line / s.xt.Size()}
+	b := backwardSplit{width: narrowColumns, chunks: 1, warpColumns: line / s.xt.Size()}
 	block := lineWarps(lim, line)
 	// shared is the shared memory of stages of so many tiles of a warp, where there are tilesOfWarp of them in all.
 	shared := func(tokenWarps, stageTiles, tilesOfWarp int64) int64 {
@@ -553,7 +552,7 @@ func (p backwardPlan) launches(lim Limits, ws Ptr, v backwardArgs) []Launch {
 	a.ptr(v.x, w.packed, w.z, v.dx, v.dphi, w.dphi, w.counters, w.part, v.db, v.dalpha, v.headG, v.headW)
 	a.int(int64(v.dphiType), sk, sm, s.n, s.k, s.m)
 	a.int(sp.groups, sp.splits, sp.splitTokens, sp.colWarps, sp.tokenWarps)
-	if sp.line == shortLine {
+	if s.line() == shortLine {
 		name = "few_" + name
 	} else {
 		a.int(sp.stageTiles)

@@ -79,9 +79,11 @@ func TestCoeffsFitEveryDevice(t *testing.T) {
 	}
 }
 
+// least is the least that a supported device has: sm_86 and sm_89.
+var least = Limits{SMs: 84, SharedPerBlock: 99 << 10, SharedPerSM: 100 << 10}
+
 // More than four streams fit even the least shared memory of a supported device, as do as many columns as there may be.
 func TestWideKernelsFitTheLeastSharedMemory(t *testing.T) {
-	least := Limits{SMs: 84, SharedPerBlock: 99 << 10, SharedPerSM: 100 << 10} // sm_86, sm_89
 	shapes(func(tokens int64, streams, channels int, xt, pt Type) {
 		if streams <= 4 {
 			return
@@ -122,7 +124,7 @@ func TestSplitsCover(t *testing.T) {
 			if f.kRange > 4608 || xt == Float32 && f.kRange > 768 {
 				t.Fatalf("%+v: sums over %d rows", s, f.kRange)
 			}
-		} else if b.colWarps*b.tokenWarps != lineWarps(H200, b.line) || b.line != s.line() || b.stageTiles < 1 {
+		} else if b.colWarps*b.tokenWarps != lineWarps(H200, s.line()) || b.warpColumns*xt.Size() != s.line() || b.stageTiles < 1 {
 			t.Fatalf("%+v: backward split %+v", s, b)
 		} else if tiles := ceil(ceil(min(b.splitTokens, s.n), tileTokens), b.tokenWarps); b.stageTiles < tiles && b.stageTiles < backwardDepth-1 {
 			t.Fatalf("%+v: stages of %d tiles drain the rings", s, b.stageTiles)
@@ -207,7 +209,6 @@ func TestFewTokensTakeShortLines(t *testing.T) {
 
 // A block with short lines has z of all its tokens in shared memory, on every device.
 func TestShortLinesHoldAllOfZ(t *testing.T) {
-	least := Limits{SMs: 84, SharedPerBlock: 99 << 10, SharedPerSM: 100 << 10} // sm_86, sm_89
 	for _, lim := range []Limits{H200, A100, RTX3090, least} {
 		for _, tokens := range []int64{1, 16, 500, 512, 2048, 5000, 20000, 32 << 10} {
 			for _, channels := range []int{1, 3, 8, 64, 1024, 5120} {
