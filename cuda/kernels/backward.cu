@@ -165,16 +165,10 @@ __device__ __forceinline__ void dx_dphi(const void *xv, const uint4 *packed, con
     store_sums<T, COLS, NB, float4>(acc, shared, DPhi(dphi, dtype, sk, sm, K, M), partial, counters, grp, groups, split, splits, CW, TW);
 }
 
-// x [N, K], packed phi, z, dx (may be 0), dphi (strides of phi), partial sums of dphi, counters (zero), partial sums of db and dalpha,
-// db, dalpha; head: g [N, C], w [N, n]; type and strides of dphi, N, K, M; groups of columns, splits of the tokens,
-// tokens of a split, warps of a block along K and along the tokens, tiles of a stage; blocks and columns of the partial sums; C.
-// Grid: groups * splits, and one block more where there is a db. Block: up to 384. Shared: the rings and two stages of z, or the sums of
-// dphi of all warps.
+// Behind DX_DPHI_ARGS: tiles of a stage; blocks and columns of the partial sums of db and dalpha; C. Grid: groups * splits, and one block
+// more where there is a db. Block: up to 384. Shared: the rings and two stages of z, or the sums of dphi of all warps.
 #define DX_DPHI(name, T, HEAD, AL)                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(32 * DX_DPHI_WARPS, 1)                                                             \
-        name(const void *x, const uint4 *packed, const char *z, void *dx, void *dphi, float *partial, unsigned long long *counters, \
-             const float *part, float *db, float *dalpha, const void *hg, const float *hw, i64 dtype, i64 sk, i64 sm,               \
-             i64 N, i64 K, i64 M, i64 groups, i64 splits, i64 split_tokens, i64 cw, i64 tw, i64 q, i64 pb, i64 pc, i64 C) {         \
+    extern "C" __global__ void __launch_bounds__(32 * DX_DPHI_WARPS, 1) name(DX_DPHI_ARGS, i64 q, i64 pb, i64 pc, i64 C) {          \
         dx_dphi<T, HEAD, AL>(x, packed, z, dx, dphi, partial, counters, part, db, dalpha, hg, hw, (int)dtype, sk, sm, N, K,         \
                              M, (int)groups, (int)splits, split_tokens, (int)cw, (int)tw, (int)q, pb, (int)pc, C);                  \
     }

@@ -12,6 +12,14 @@ __device__ __forceinline__ int block_column(int j, int tt, int e) {
 // DEPTH is the number of tiles of a warp on their way or in use.
 #define DEPTH 4
 
+// The arguments of the kernels of both widths of a line: x [N, K], packed phi, z, dx (may be 0), dphi (strides of phi), partial sums of
+// dphi, counters (zero), partial sums of db and dalpha, db, dalpha; head: g [N, C], w [N, n]; type and strides of dphi, N, K, M; groups of
+// columns, splits of the tokens, tokens of a split, warps of a block along K and along the tokens.
+#define DX_DPHI_ARGS                                                                                                            \
+    const void *x, const uint4 *packed, const char *z, void *dx, void *dphi, float *partial, unsigned long long *counters,      \
+        const float *part, float *db, float *dalpha, const void *hg, const float *hw, i64 dtype, i64 sk, i64 sm, i64 N, i64 K,  \
+        i64 M, i64 groups, i64 splits, i64 split_tokens, i64 cw, i64 tw
+
 // Rows of z of W = 8 NB columns in shared memory: W high bfloat16 parts, W low ones, c, padding.
 template <int NB>
 struct ZRow {

@@ -4,7 +4,7 @@
 // - More warps have half as much each, and all multiprocessors have some without a split of the tokens.
 // - A lane copies what are its own operands, so dx leaves from registers, and no lane waits for another.
 // - All z of a block's tokens is in shared memory at once, behind the only barrier.
-// - Loads, stores and shared memory share one queue of a multiprocessor, which the stores of dx leave at some 20 bytes a cycle. So a
+// - The times of stores (some 20 bytes a cycle and multiprocessor) and of shared memory nearly add up, as if one queue served both. So a
 //   warp starts its reads first, and has the products of dphi to do, which need no memory, behind its stores.
 // - There is little work for each instruction in front of and behind the loop, and fetching it takes longer than running it: that
 //   code is short.
@@ -120,10 +120,7 @@ __device__ __forceinline__ void few_dx_dphi(const typename T::elem *x, const uin
 
 // As of backward.cu, without the tiles of a stage. Block: up to 512. Shared: the rings and z, or the sums of dphi of all warps.
 #define FEW_DX_DPHI(name, T, HEAD, AL)                                                                                                \
-    extern "C" __global__ void __launch_bounds__(32 * FEW_WARPS, 1)                                                                   \
-        name(const void *x, const uint4 *packed, const char *z, void *dx, void *dphi, float *partial, unsigned long long *counters,   \
-             const float *part, float *db, float *dalpha, const void *hg, const float *hw, i64 dtype, i64 sk, i64 sm,                 \
-             i64 N, i64 K, i64 M, i64 groups, i64 splits, i64 split_tokens, i64 cw, i64 tw, i64 pb, i64 pc, i64 C) {                  \
+    extern "C" __global__ void __launch_bounds__(32 * FEW_WARPS, 1) name(DX_DPHI_ARGS, i64 pb, i64 pc, i64 C) {                       \
         typedef T::elem E;                                                                                                            \
         few_dx_dphi<T, HEAD, AL>((const E *)x, packed, z, (E *)dx, dphi, partial, counters, part, db, dalpha, (const E *)hg, hw,      \
                                  (int)dtype, sk, sm, N, K, M, (int)groups, (int)splits, split_tokens, (int)cw, (int)tw, pb, (int)pc, C); \
